@@ -20,9 +20,10 @@ import (
 
 const (
 	socketName = DriverName + "-reg.sock"
-	watchEvery = 5 * time.Second  // how often the driver looks whether its socket exists
-	retryAfter = 15 * time.Second // how long it waits after a failed registration
-	stopWithin = 5 * time.Second  // how long running calls may take at the end
+	watchEvery = 2 * time.Second // how often the driver looks whether its socket exists
+	stopWithin = 5 * time.Second // how long running calls may take at the end
+	// After a failed registration, the driver waits, each time twice as long.
+	firstRetry, lastRetry = time.Second, 32 * time.Second
 )
 
 // socketPath returns the path of the socket in the directory that the kubelet watches. It serves the
@@ -85,6 +86,7 @@ func (d *Driver) watch(ctx context.Context, id fileID, served <-chan error) erro
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	var retry <-chan time.Time
+	wait := firstRetry
 	for {
 		select {
 		case <-ctx.Done():
@@ -92,13 +94,17 @@ func (d *Driver) watch(ctx context.Context, id fileID, served <-chan error) erro
 		case err := <-served:
 			return err
 		case <-d.refused:
-			retry = time.After(retryAfter)
+			retry = time.After(wait)
+			wait = min(2*wait, lastRetry)
 		case <-retry:
 			retry = nil
 			if err := d.announce(); err != nil {
 				return err
 			}
 		case <-ticker.C:
+			if d.registered.Load() {
+				wait = firstRetry
+			}
 			if !d.present(id) {
 				return fmt.Errorf("%s was removed or replaced by another process", socketPath(d.o.KubeletDir))
 			}
@@ -231,7 +237,7 @@ func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.Reg
 	*registration.RegistrationStatusResponse, error) {
 	d.registered.Store(s.GetPluginRegistered())
 	if !s.GetPluginRegistered() {
-		d.o.Log.Error("the kubelet has not registered the driver", "reason", clip(s.GetError()), "next", retryAfter)
+		d.o.Log.Error("the kubelet has not registered the driver", "reason", clip(s.GetError()))
 		select {
 		case d.refused <- struct{}{}:
 		default:

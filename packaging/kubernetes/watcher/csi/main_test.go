@@ -1,18 +1,28 @@
 package csi_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/csi"
 )
+
+// driverArgs is a variable with which the program of the tests runs the driver with these arguments.
+const driverArgs = "NEARSIDE_TEST_DRIVER"
 
 // TestMain runs the tests in a mount namespace of their own: they mount for real, and nothing of that
 // is visible outside.
 func TestMain(m *testing.M) {
+	if args, ok := os.LookupEnv(driverArgs); ok {
+		os.Exit(csi.Command(context.Background(), "test", strings.Fields(args), os.Stdout, os.Stderr))
+	}
 	const inside = "NEARSIDE_TEST_MOUNT_NAMESPACE"
 	if os.Geteuid() != 0 || os.Getenv(inside) != "" {
 		if os.Getenv(inside) != "" {

@@ -39,7 +39,7 @@ const (
 
 // host is a node with the directories of a kubelet and of an agent. It does what the kubelet does.
 type host struct {
-	*testing.T
+	testing.TB
 	kubelet, run string
 	node         spec.NodeClient
 	identity     spec.IdentityClient
@@ -68,7 +68,7 @@ func (j *journal) String() string {
 
 // newHost makes the directories in file systems of their own. The kubelet's is shared, as
 // mountPropagation: Bidirectional makes it.
-func newHost(t *testing.T) *host {
+func newHost(t testing.TB) *host {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("mounts need root")
@@ -78,7 +78,7 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	h := &host{T: t, kubelet: dir + "/kubelet", run: dir + "/run/nearside", log: &journal{}}
+	h := &host{TB: t, kubelet: dir + "/kubelet", run: dir + "/run/nearside", log: &journal{}}
 	for _, d := range []string{h.kubelet, dir + "/run"} {
 		h.must(os.Mkdir(d, 0o755))
 		h.must(syscall.Mount("tmpfs", d, "tmpfs", 0, "mode=0755"))
@@ -113,12 +113,10 @@ func (h *host) start() *host {
 	h.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	const serves = "the driver serves"
+	before := strings.Count(h.log.String(), serves)
 	go func() { done <- d.Run(ctx) }()
-	for { // the socket appears under its name when it serves
-		if c, err := net.Dial("unix", h.socket()); err == nil {
-			_ = c.Close()
-			break
-		}
+	for strings.Count(h.log.String(), serves) == before {
 		select {
 		case err := <-done:
 			cancel()
