@@ -100,7 +100,7 @@ func (t *Table) ref(p *resource.Resource, ref *resource.TargetRef) {
 				continue
 			}
 			if spec, ok := r.Spec.(*resource.MeshService); ok {
-				t.selector(&spec.Selector)
+				t.selector(r, &spec.Selector)
 			}
 		}
 	case "Dataplane":
@@ -114,10 +114,12 @@ func (t *Table) ref(p *resource.Resource, ref *resource.TargetRef) {
 }
 
 // selector adds what the selector of a MeshService reads of a dataplane.
-func (t *Table) selector(s *resource.MeshServiceSelector) {
+func (t *Table) selector(service *resource.Resource, s *resource.MeshServiceSelector) {
 	t.tags.addAll(s.DataplaneTags)
 	if s.DataplaneRef != nil {
-		t.names[s.DataplaneRef.Name] = true
+		for _, name := range mesh.Qualified(service, s.DataplaneRef.Name, "") {
+			t.names[name] = true
+		}
 	}
 	if s.DataplaneLabels != nil {
 		t.labels.addAll(s.DataplaneLabels.MatchLabels)

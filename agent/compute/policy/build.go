@@ -153,7 +153,8 @@ func (b *builder) target(it *item) {
 	}
 	// A MeshService is also a value of kuma.io/service: in every mode a dataplane may have an
 	// outbound defined by tags.
-	if t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == "" {
+	if t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == "" &&
+		mayTag(it.origin.Policy, t.Name) {
 		it.tags = true
 		it.subset = Subset{{Key: resource.TagService, Value: t.Name}}
 	}

@@ -226,7 +226,7 @@ func (x *Index) Resolve(from *resource.Resource, t *resource.TargetRef) []resour
 			}
 		}
 	default:
-		for _, name := range mesh.Qualified(from, t.Name, t.Namespace) {
+		for _, name := range qualified(from, t) {
 			if k := (resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: name}); len(x.View.Ports(k)) > 0 {
 				out = append(out, k)
 				break
@@ -241,7 +241,7 @@ func (x *Index) Resolve(from *resource.Resource, t *resource.TargetRef) []resour
 
 // routes returns the route policies that a targetRef names.
 func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resource.Resource {
-	names := mesh.Qualified(from, t.Name, t.Namespace)
+	names := qualified(from, t)
 	var out []*resource.Resource
 	for _, r := range x.Policies(t.Kind) {
 		if len(t.Labels) > 0 && mesh.Contains(x.View.Labels(r), t.Labels) ||

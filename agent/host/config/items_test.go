@@ -151,7 +151,7 @@ func TestConfigItemFaults(t *testing.T) {
 			`:3: api.roles[0].allow[0].kinds: is empty; add at least one item`,
 			`:3: api.roles[0].allow[0].verbs: is not a list; write [a, b]`,
 			`:5: api.roles[1].name: duplicate key, first defined in line 4; remove one`,
-			`:6: api.roles[1].template: "viewr" is not known; one of mesh-operator, observability, viewer`,
+			`:6: api.roles[1].template: "viewr" is not known; one of mesh-operator, observability, viewer, kubernetes`,
 			`:8: api.roles[1].subjects[0].group: "a b" is neither a name nor a number`,
 			`:8: api.roles[1].subjects[0].cgroup: "x" is not a path of a cgroup`,
 			`:8: api.roles[1].subjects[0].user: 0x10 is a number, a string is expected: write it in quotes, "0x10"`,
@@ -179,7 +179,7 @@ func TestConfigItemFaults(t *testing.T) {
 		{name: "directories", set: []string{"resources.dir=[{path: /a}, {path: /a/, role: viewr}, {path: /a/b}, " +
 			"{path: /ab, role: viewer}]"}, want: []string{
 			"--set: resources.dir[1].path: /a is also item [0]; list each directory once",
-			`resources.dir[1].role: "viewr" is not a role; use one of api.roles or a built-in one (mesh-operator, observability, viewer); did you mean viewer?`,
+			`resources.dir[1].role: "viewr" is not a role; use one of api.roles or a built-in one (mesh-operator, observability, viewer, kubernetes); did you mean viewer?`,
 			"resources.dir[2].path: /a/b and /a of item [0] are nested; use separate directories",
 			"resources.dir[2].path: /a/b and /a of item [1] are nested"}},
 		{name: "no directory", set: []string{"resources.dir="},

@@ -119,7 +119,8 @@ func (c *Config) checkAccess(fault faultFunc) {
 			continue
 		}
 		if _, known := roles.RoleMay(d.Role, access.Action{}); !known {
-			names := []string{access.TemplateOperator, access.TemplateObservability, access.TemplateViewer}
+			names := []string{access.TemplateOperator, access.TemplateObservability, access.TemplateViewer,
+				access.TemplateKubernetes}
 			for _, r := range c.API.Roles {
 				names = append(names, r.Name)
 			}
@@ -128,7 +129,7 @@ func (c *Config) checkAccess(fault faultFunc) {
 				near = fmt.Sprintf("; did you mean %s?", n)
 			}
 			fault(at+".role", "%q is not a role; use one of api.roles or a built-in one (%s)%s",
-				d.Role, strings.Join(names[:3], ", "), near)
+				d.Role, strings.Join(names[:4], ", "), near)
 		}
 	}
 }

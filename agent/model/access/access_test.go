@@ -335,7 +335,7 @@ func TestFeatures(t *testing.T) {
 	}
 	for name, want := range map[string][4]bool{ // patch, log path, update and inspect Agent
 		access.TemplateOperator: {true, true, true, true}, access.TemplateObservability: {},
-		access.TemplateViewer: {3: true},
+		access.TemplateViewer: {3: true}, access.TemplateKubernetes: {},
 	} {
 		r, err := access.NewRoles(access.RoleOptions{})
 		if err != nil {

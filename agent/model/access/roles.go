@@ -29,7 +29,7 @@ var Verbs = [...]string{VerbGet, VerbList, VerbInspect, VerbCreate, VerbUpdate, 
 // Role is an item of api.roles. It grants permissions to its subjects.
 type Role struct {
 	Name     string    `json:"name" required:"" check:"name" max:"63" doc:"Name of the role."`
-	Template string    `json:"template,omitempty" oneOf:",mesh-operator,observability,viewer" doc:"Built-in role whose permissions this role includes."`
+	Template string    `json:"template,omitempty" oneOf:",mesh-operator,observability,viewer,kubernetes" doc:"Built-in role whose permissions this role includes."`
 	Subjects []Matcher `json:"subjects,omitempty" max:"256" doc:"Subjects of the role: items with user, group, uid, cgroup, or token."`
 	Allow    []Allow   `json:"allow,omitempty" max:"256" doc:"Permissions of the role: items with kinds, meshes, names, verbs, and features."`
 }
@@ -49,11 +49,13 @@ const (
 	TemplateOperator      = "mesh-operator"
 	TemplateObservability = "observability"
 	TemplateViewer        = "viewer"
+	TemplateKubernetes    = "kubernetes"
 )
 
 // Template returns the permissions of a built-in role, or nil. A mesh operator may do everything.
 // The observability role reads all resources and results, but not [KindAgent], and writes
-// access-log backends. A viewer reads everything.
+// access-log backends. A viewer reads everything. The kubernetes role only writes what a watcher of
+// pods and Services derives from them.
 func Template(name string) []Allow {
 	read := Allow{Kinds: everything, Verbs: []string{VerbGet, VerbList, VerbInspect}}
 	switch name {
@@ -65,6 +67,8 @@ func Template(name string) []Allow {
 			Verbs: []string{VerbCreate, VerbUpdate, VerbDelete}}}
 	case TemplateViewer:
 		return []Allow{read}
+	case TemplateKubernetes:
+		return []Allow{{Kinds: []string{"Dataplane", "MeshService"}, Verbs: []string{VerbCreate, VerbUpdate, VerbDelete}}}
 	}
 	return nil
 }
@@ -343,7 +347,7 @@ func (r *Roles) CheckRole(name string, a Action) error {
 			e.Roles = append(e.Roles, r.roles[i].name)
 		}
 	}
-	for _, built := range [...]string{TemplateOperator, TemplateObservability, TemplateViewer} {
+	for _, built := range [...]string{TemplateOperator, TemplateObservability, TemplateViewer, TemplateKubernetes} {
 		if x := (role{allow: Template(built)}); x.covers(a, false) && !slices.Contains(e.Roles, built) {
 			e.Roles = append(e.Roles, built)
 		}

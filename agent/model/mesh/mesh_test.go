@@ -72,6 +72,29 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+// TestDataplaneRefOfNamespace selects the pod of the service's own namespace, and a name with its
+// namespace.
+func TestDataplaneRefOfNamespace(t *testing.T) {
+	v := build(t, meshDoc+dataplane("db-0.a", "10.0.0.1", "one", "")+dataplane("db-0.b", "10.0.0.2", "two", "")+
+		dataplane("db-0", "10.0.0.3", "three", "")+
+		service("db.a", "k8s.kuma.io/namespace: a", "dataplaneRef: {name: db-0}", "{port: 8080}")+
+		service("db.b", "k8s.kuma.io/namespace: b", "dataplaneRef: {name: db-0.b}", "{port: 8080}")+
+		service("db.c", "k8s.kuma.io/namespace: c", "dataplaneRef: {name: db-0}", "{port: 8080}"))
+	for name, want := range map[string]string{"db.a": "10.0.0.1", "db.b": "10.0.0.2", "db.c": "10.0.0.3"} {
+		key := resource.Key{Kind: mesh.KindMeshService, Mesh: "default", Name: name}
+		list := v.Ports(key)[0].Endpoints.List
+		if len(list) != 1 || list[0].Address != want {
+			t.Errorf("%s: %v, want %s", name, list, want)
+		}
+		for _, dp := range v.Dataplanes() {
+			n := &dp.Spec.(*resource.Dataplane).Networking
+			if got := v.Selects(v.MeshService(key), dp, &n.Inbound[0]); got != (list[0].Address == n.Address) {
+				t.Errorf("%s selects %s: %v", name, dp.Name, got)
+			}
+		}
+	}
+}
+
 // TestServiceModes checks the services of a transparent proxy in each mode.
 func TestServiceModes(t *testing.T) {
 	const tp = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001%s}\n"

@@ -22,7 +22,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	named := make(map[string]bool, len(list))
 	for r, spec := range resource.Specs[*resource.MeshService](list) {
 		named[r.Name] = true
-		selected := v.ofItsZone(r, f.find(&spec.Selector))
+		selected := v.ofItsZone(r, f.find(r, &spec.Selector))
 		if len(selected) == 0 && r.Labels[LabelOptional] == "true" {
 			continue
 		}

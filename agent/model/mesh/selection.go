@@ -90,7 +90,7 @@ func exact(selector map[string]string, key string) (string, bool) {
 }
 
 // find returns the inbounds that a selector selects. Callers must not modify the slice.
-func (f *finder) find(sel *resource.MeshServiceSelector) []*inbound {
+func (f *finder) find(service *resource.Resource, sel *resource.MeshServiceSelector) []*inbound {
 	candidates := f.ix.all
 	name, byService := exact(sel.DataplaneTags, resource.TagService)
 	switch {
@@ -101,11 +101,11 @@ func (f *finder) find(sel *resource.MeshServiceSelector) []*inbound {
 	case len(sel.DataplaneTags) > 0:
 		candidates = f.tags.smallest(sel.DataplaneTags, candidates)
 	case sel.DataplaneRef != nil:
-		return f.ix.ofDataplane(sel.DataplaneRef.Name)
+		return f.ix.ofDataplane(f.v.referred(service, sel.DataplaneRef.Name))
 	case sel.DataplaneLabels != nil:
 		candidates = f.labels.smallest(sel.DataplaneLabels.MatchLabels, candidates)
 	}
-	return filter(candidates, func(in *inbound) bool { return f.v.selects(sel, in.dp, in.spec) })
+	return filter(candidates, func(in *inbound) bool { return f.v.selects(service, sel, in.dp, in.spec) })
 }
 
 // ofDataplane returns the inbounds of one dataplane.
@@ -241,19 +241,31 @@ func (v *View) hasTags(tags, want map[string]string) bool {
 	return true
 }
 
+// referred returns the name of the dataplane that a dataplaneRef of a service names: in the
+// namespace of the service first, where Kuma's controller leaves the namespace out.
+func (v *View) referred(service *resource.Resource, name string) string {
+	for _, qualified := range Qualified(service, name, "") {
+		if v.Dataplane(qualified) != nil {
+			return qualified
+		}
+	}
+	return name
+}
+
 // Selects reports whether a MeshService of the mesh selects an inbound of a dataplane, ready or
 // not.
 func (v *View) Selects(service, dataplane *resource.Resource, in *resource.Inbound) bool {
 	spec, ok := service.Spec.(*resource.MeshService)
-	return ok && v.selects(&spec.Selector, dataplane, in)
+	return ok && v.selects(service, &spec.Selector, dataplane, in)
 }
 
-func (v *View) selects(sel *resource.MeshServiceSelector, dataplane *resource.Resource, in *resource.Inbound) bool {
+func (v *View) selects(service *resource.Resource, sel *resource.MeshServiceSelector, dataplane *resource.Resource,
+	in *resource.Inbound) bool {
 	switch {
 	case len(sel.DataplaneTags) > 0:
 		return v.hasTags(in.Tags, sel.DataplaneTags)
 	case sel.DataplaneRef != nil:
-		return dataplane.Name == sel.DataplaneRef.Name
+		return dataplane.Name == v.referred(service, sel.DataplaneRef.Name)
 	case sel.DataplaneLabels != nil:
 		return v.hasLabels(dataplane, sel.DataplaneLabels.MatchLabels)
 	}

@@ -240,6 +240,7 @@ func (r *Registry) document(d *decoder, root *strict.Node) (*Resource, string) {
 	}
 	d.status(h, res.Spec)
 	d.annotate(h, res.Spec)
+	d.role(h, root, res.Spec)
 	if !d.shown || h.spec == nil || !secret.CarriesMark(h.spec) {
 		d.validate(h, root, res)
 	}
