@@ -341,6 +341,7 @@ func TestOutage(t *testing.T) {
 		w.logged("cannot read from the Kubernetes API; all files stay as they are kind=" + kind)
 	}
 	same(t, before, w.files())
+	w.logged("wrote the status reachable=false")
 	status, err := os.ReadFile(filepath.Join(w.dir, "status.json"))
 	if err != nil || !strings.Contains(string(status), `"reachable": false`) || !strings.Contains(string(status), "awaySince") {
 		t.Errorf("%v %s", err, status)

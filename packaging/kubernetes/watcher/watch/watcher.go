@@ -145,6 +145,7 @@ func (l *loop) report() {
 		return
 	}
 	l.written = text
+	l.o.Log.Debug("wrote the status", "reachable", s.Reachable)
 }
 
 func replaceFile(path string, text []byte) error {

@@ -158,7 +158,7 @@ func partial(o Object) Object {
 	return Object{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}
 }
 
-// Down closes all connections and refuses to answer until it is called with false.
+// Down closes all connections, and answers with errors until it is called with false.
 func (s *Server) Down(down bool) {
 	s.mu.Lock()
 	s.down = down
@@ -206,7 +206,8 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	if s.down {
 		s.mu.Unlock()
-		panic(http.ErrAbortHandler)
+		failed(rw, http.StatusServiceUnavailable, "ServiceUnavailable")
+		return
 	}
 	path, only := r.URL.Path, ""
 	if before, after, ok := strings.Cut(path, "/namespaces/"); ok { // a list of one namespace
@@ -225,10 +226,7 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	}
 	if code != 0 && !watch {
 		s.mu.Unlock()
-		rw.Header().Set("Content-Type", "application/json")
-		rw.WriteHeader(code)
-		fmt.Fprintf(rw, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`,
-			map[int]string{403: "Forbidden", 404: "NotFound", 500: "InternalError"}[code], code)
+		failed(rw, code, map[int]string{403: "Forbidden", 404: "NotFound", 500: "InternalError"}[code])
 		return
 	}
 	asMeta := strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
@@ -241,6 +239,12 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	default:
 		s.list(rw, r, path, k, only, asMeta)
 	}
+}
+
+func failed(rw http.ResponseWriter, code int, reason string) {
+	rw.Header().Set("Content-Type", "application/json")
+	rw.WriteHeader(code)
+	fmt.Fprintf(rw, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, code)
 }
 
 func (s *Server) discovery(rw http.ResponseWriter) {

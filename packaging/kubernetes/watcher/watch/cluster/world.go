@@ -362,6 +362,7 @@ func (w *World) configChanged(_ convert.Key, before, after map[string]string) {
 	}
 	if !w.ready[Resources] {
 		w.ready[Resources], w.batch.Full[Resources] = true, true
+		w.wake()
 	}
 }
 

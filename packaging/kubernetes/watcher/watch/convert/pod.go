@@ -43,48 +43,48 @@ const (
 )
 
 type dataplane struct {
-	APIVersion string        `json:"apiVersion"`
-	Kind       string        `json:"kind"`
-	Mesh       string        `json:"mesh"`
-	Metadata   metadata      `json:"metadata"`
-	Spec       dataplaneSpec `json:"spec"`
+	APIVersion string        `yaml:"apiVersion"`
+	Kind       string        `yaml:"kind"`
+	Mesh       string        `yaml:"mesh"`
+	Metadata   metadata      `yaml:"metadata"`
+	Spec       dataplaneSpec `yaml:"spec"`
 }
 
 type metadata struct {
-	Name        string            `json:"name"`
-	Namespace   string            `json:"namespace,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"`
+	Name        string            `yaml:"name"`
+	Namespace   string            `yaml:"namespace,omitempty"`
+	Labels      map[string]string `yaml:"labels,omitempty"`
+	Annotations map[string]string `yaml:"annotations,omitempty"`
 }
 
 type dataplaneSpec struct {
-	Networking networking `json:"networking"`
+	Networking networking `yaml:"networking"`
 }
 
 type networking struct {
-	Address             string       `json:"address"`
-	Gateway             *gateway     `json:"gateway,omitempty"`
-	Inbound             []inbound    `json:"inbound,omitempty"`
-	TransparentProxying *transparent `json:"transparentProxying,omitempty"`
+	Address             string       `yaml:"address"`
+	Gateway             *gateway     `yaml:"gateway,omitempty"`
+	Inbound             []inbound    `yaml:"inbound,omitempty"`
+	TransparentProxying *transparent `yaml:"transparentProxying,omitempty"`
 }
 
 type gateway struct {
-	Type string            `json:"type"`
-	Tags map[string]string `json:"tags"`
+	Type string            `yaml:"type"`
+	Tags map[string]string `yaml:"tags"`
 }
 
 type inbound struct {
-	Port  uint32            `json:"port"`
-	Name  string            `json:"name,omitempty"`
-	State string            `json:"state"`
-	Tags  map[string]string `json:"tags"`
+	Port  uint32            `yaml:"port"`
+	Name  string            `yaml:"name,omitempty"`
+	State string            `yaml:"state"`
+	Tags  map[string]string `yaml:"tags"`
 }
 
 type transparent struct {
-	RedirectPortInbound  uint32   `json:"redirectPortInbound"`
-	RedirectPortOutbound uint32   `json:"redirectPortOutbound"`
-	IPFamilyMode         string   `json:"ipFamilyMode,omitempty"`
-	DirectAccessServices []string `json:"directAccessServices,omitempty"`
+	RedirectPortInbound  uint32   `yaml:"redirectPortInbound"`
+	RedirectPortOutbound uint32   `yaml:"redirectPortOutbound"`
+	IPFamilyMode         string   `yaml:"ipFamilyMode,omitempty"`
+	DirectAccessServices []string `yaml:"directAccessServices,omitempty"`
 }
 
 // Skip returns why a pod has no Dataplane, or "". noteworthy means that its user may expect one.

@@ -1,52 +1,53 @@
 package convert
 
 import (
+	"bytes"
 	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"sigs.k8s.io/yaml"
 )
 
 const apiVersion = "kuma.io/v1alpha1"
 
 type meshService struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   metadata          `json:"metadata"`
-	Spec       meshServiceSpec   `json:"spec"`
-	Status     meshServiceStatus `json:"status,omitzero"`
+	APIVersion string            `yaml:"apiVersion"`
+	Kind       string            `yaml:"kind"`
+	Metadata   metadata          `yaml:"metadata"`
+	Spec       meshServiceSpec   `yaml:"spec"`
+	Status     meshServiceStatus `yaml:"status,omitempty"`
 }
 
 type meshServiceSpec struct {
-	Selector selector `json:"selector"`
-	Ports    []port   `json:"ports"`
+	Selector selector `yaml:"selector"`
+	Ports    []port   `yaml:"ports"`
 }
 
 type selector struct {
-	DataplaneTags map[string]string `json:"dataplaneTags,omitempty"`
-	DataplaneRef  *ref              `json:"dataplaneRef,omitempty"`
+	DataplaneTags map[string]string `yaml:"dataplaneTags,omitempty"`
+	DataplaneRef  *ref              `yaml:"dataplaneRef,omitempty"`
 }
 
 type ref struct {
-	Name string `json:"name"`
+	Name string `yaml:"name"`
 }
 
 type port struct {
-	Name        string `json:"name,omitempty"`
-	Port        uint32 `json:"port"`
-	TargetPort  any    `json:"targetPort"` // number or name
-	AppProtocol string `json:"appProtocol"`
+	Name        string `yaml:"name,omitempty"`
+	Port        uint32 `yaml:"port"`
+	TargetPort  any    `yaml:"targetPort"` // number or name
+	AppProtocol string `yaml:"appProtocol"`
 }
 
 type meshServiceStatus struct {
-	VIPs []vip `json:"vips,omitempty"`
+	VIPs []vip `yaml:"vips,omitempty"`
 }
 
 type vip struct {
-	IP string `json:"ip"`
+	IP string `yaml:"ip"`
 }
 
 // LabelOptional marks a MeshService that exists only while some Dataplane is an endpoint of it,
@@ -229,4 +230,13 @@ func knownProtocol(name string) string {
 }
 
 // document returns a resource as YAML with sorted keys.
-func document(v any) ([]byte, error) { return yaml.Marshal(v) }
+func document(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	e.CompactSeqIndent()
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), e.Close()
+}
