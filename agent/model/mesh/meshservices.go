@@ -10,9 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LabelOptional marks a MeshService that is in force only while it selects an inbound, ready or not.
-// On Kubernetes, it may describe a Service without a pod in the mesh, whose cluster IP must reach
-// the pods directly.
+// LabelOptional marks a MeshService that is in force only while it selects an inbound, ready or
+// not. On Kubernetes, it may describe a Service without a pod in the mesh, whose cluster IP must
+// reach the pods directly.
 const LabelOptional = "nearside.io/optional"
 
 // addMeshServices adds the ports of each MeshService. Unless the mesh disables service resources,
