@@ -84,6 +84,9 @@ func lineOfFault(text []byte, reason string) int {
 	})
 }
 
+// YAMLFault converts an error of the YAML library for a text to a fault with line and remedy.
+func YAMLFault(e error, text []byte) *Fault { return yamlError(e, text, 1) }
+
 // yamlError converts an error of the library to a fault. text is the parsed text; nil if unknown.
 func yamlError(e error, text []byte, firstLine int) *Fault {
 	msg := strings.TrimPrefix(e.Error(), "yaml: ")

@@ -101,7 +101,7 @@ func writeUsage(w io.Writer, c *cobra.Command, width int) {
 var commandGroups = []struct{ title, commands string }{
 	{"Mesh and resources:", "api-resources apply conflicts delete diff edit get history import migrate rollback schema " +
 		"validate wait"},
-	{"Proxies and traffic:", "bootstrap drain explain inspect passthrough proxy reachable"},
+	{"Proxies and traffic:", "bootstrap drain explain inject inspect passthrough proxy reachable"},
 	{"Logs:", "logs"},
 	{"Node and agent:", "check check-config completion config debug dns healthcheck hold intercept run status ui version"},
 	{"Gossip pool:", "forget join keyring keys leave members pool trust"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/injectcmd"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/proxies"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
@@ -71,7 +72,7 @@ document, 69 agent unreachable, 77 permission denied.`,
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(slices.Concat(resources.Commands(env), proxies.Commands(env), traffic.Commands(env),
-		node.Commands(env), trustcmd.Commands(env), ui.Commands(env),
+		node.Commands(env), trustcmd.Commands(env), ui.Commands(env), injectcmd.Commands(env),
 		[]*cobra.Command{versionCommand(env), completionCommand(env)})...)
 	rejectArguments(root)
 	groupCommands(root)
@@ -79,7 +80,7 @@ document, 69 agent unreachable, 77 permission denied.`,
 }
 
 // localCommands work on files of the node, without the API or on the agent's own files.
-const localCommands = "bootstrap check-config completion config hold import intercept keyring run schema token " +
+const localCommands = "bootstrap check-config completion config hold import inject intercept keyring run schema token " +
 	"validate version"
 
 // isLocal reports whether a command is one of localCommands, or a subcommand of one.

@@ -11,7 +11,7 @@ import (
 var pureTrees = []string{
 	"agent/model", "agent/compute", "agent/answer", "agent/serve/audit", "gossip/engine",
 	"agent/base/clip", "agent/base/jsonpatch", "agent/base/jsonpath", "agent/base/plural", "agent/base/redact",
-	"agent/base/strict",
+	"agent/base/strict", "agent/base/yamltext",
 }
 
 // impurePackages are packages below pureTrees that access the environment, each with its reason.
