@@ -67,7 +67,8 @@ func (n *Node) yaml() *yaml.Node {
 	return out
 }
 
-// oldBoolean reports whether YAML 1.1, which the API server uses, reads a plain scalar as a boolean.
+// oldBoolean reports whether YAML 1.1, which the API server uses, reads a plain scalar as a
+// boolean.
 func oldBoolean(s string) bool {
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(s))
 }

@@ -313,7 +313,8 @@ func (b *builder) merge(n *Node, m *yaml.Node, depth int) {
 	}
 }
 
-// scalar sets the value of a scalar as the API server reads it, which knows the booleans of YAML 1.1.
+// scalar sets the value of a scalar as the API server reads it, which knows the booleans of YAML
+// 1.1.
 func (n *Node) scalar(y *yaml.Node) {
 	n.Tag, n.Value = y.ShortTag(), y.Value
 	switch {

@@ -68,8 +68,8 @@ func (f *File) indent(start int) (spaces int, blank bool) {
 	return len(line) - len(rest), len(bytes.TrimLeft(rest, "\t")) == 0
 }
 
-// end returns the offset after the last byte of a node in block style. Its lines after the first one
-// are indented by at least least spaces, except inside quotes and brackets.
+// end returns the offset after the last byte of a node in block style. Its lines after the first
+// one are indented by at least least spaces, except inside quotes and brackets.
 func (f *File) end(n *Node, least int) int {
 	at := n.at
 	switch {
@@ -201,7 +201,7 @@ func (f *File) plainEnd(at, least int) int {
 // the indicator +, empty lines at the end belong to it.
 func (f *File) blockScalarEnd(at, least int) int {
 	end := f.lineEnd(at)
-	keep := bytes.IndexByte(f.text[at:f.commentStart(at)], '+') >= 0
+	all := bytes.IndexByte(f.text[at:f.commentStart(at)], '+') >= 0
 	last := end
 	for end < len(f.text) {
 		next := f.nextLine(end)
@@ -213,7 +213,7 @@ func (f *File) blockScalarEnd(at, least int) int {
 			break
 		}
 		end = f.lineEnd(next)
-		if keep || !blank {
+		if all || !blank {
 			last = end
 		}
 	}

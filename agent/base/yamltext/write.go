@@ -81,13 +81,13 @@ func (f *File) verify(text []byte, roots map[int]*Node, edited []int) *strict.Fa
 		var root *Node
 		if root, fault = after.Root(doc); fault == nil && !equal(roots[doc], root) {
 			field, line := difference(roots[doc], root, "")
-			return &strict.Fault{Field: field, Line: max(line, roots[doc].Line), Reason: "the insertion would also change this " +
-				"value, which has an anchor or a form that cannot be edited: write it in block style and without anchors"}
+			return &strict.Fault{Field: field, Line: max(line, roots[doc].Line), Reason: "the insertion would also change " +
+				"this value, which has an anchor or a form that cannot be edited: write it in block style, without anchors"}
 		}
 	}
 	if fault != nil {
-		return &strict.Fault{Line: roots[edited[0]].Line, Reason: "the form of this document cannot be edited (" + fault.Reason +
-			"): write its metadata and spec in block style and without anchors"}
+		return &strict.Fault{Line: roots[edited[0]].Line, Reason: "the form of this document cannot be edited (" +
+			fault.Reason + "): write its metadata and spec in block style, without anchors"}
 	}
 	return nil
 }

@@ -108,17 +108,20 @@ func TestCases(t *testing.T) {
 // TestBytesStay checks texts whose line ends a case file cannot show.
 func TestBytesStay(t *testing.T) {
 	for name, c := range map[string]struct{ text, edits, want string }{
-		"CRLF":                           {"a:\r\n  b: 1\r\n", "add a/x {\"y\":[1]}\n", "a:\r\n  x:\r\n    \"y\":\r\n    - 1\r\n  b: 1\r\n"},
+		"CRLF": {"a:\r\n  b: 1\r\n", "add a/x {\"y\":[1]}\n",
+			"a:\r\n  x:\r\n    \"y\":\r\n    - 1\r\n  b: 1\r\n"},
 		"no final newline":               {"a:\n- 1", "append a 2\n", "a:\n- 1\n- 2"},
 		"no final newline after a block": {"a:\n- |+\n  x\n", "append a 2\n", "a:\n- |+\n  x\n- 2\n"},
 		"trailing spaces":                {"a: \n  b: 1 \n", "add a/x 2\n", "a: \n  x: 2\n  b: 1 \n"},
-		"byte order mark":                {"\ufeffa:\n  b: 1\n", "add a/x 2\nadd w 3\n", "\ufeffw: 3\na:\n  x: 2\n  b: 1\n"},
-		"tab before a comment":           {"a:\t# c\n  b: 1\n", "add a/x 2\n", "a:\t# c\n  x: 2\n  b: 1\n"},
-		"CR alone":                       {"a:\r  b: 1\r", "add a/x 2\n", "a:\r  x: 2\n  b: 1\r"},
-		"next line":                      {"s: \"a\u0085b\"\na:\n  b: 1\n", "add a/x 2\n", "s: \"a\u0085b\"\na:\n  x: 2\n  b: 1\n"},
-		"empty value at the end":         {"a:", "add a/x 2\n", "a:\n  x: 2"},
-		"compact JSON":                   {`{"a":{"b":1}}`, "add a/x [1]\n", `{"a":{"x": [1], "b":1}}`},
-		"surrogates":                     {`{"a":{"b":"\ud83d\ude00"}}`, "add a/x 1\n", `{"a":{"x": 1, "b":"\ud83d\ude00"}}`},
+		"byte order mark": {"\ufeffa:\n  b: 1\n", "add a/x 2\nadd w 3\n",
+			"\ufeffw: 3\na:\n  x: 2\n  b: 1\n"},
+		"tab before a comment": {"a:\t# c\n  b: 1\n", "add a/x 2\n", "a:\t# c\n  x: 2\n  b: 1\n"},
+		"CR alone":             {"a:\r  b: 1\r", "add a/x 2\n", "a:\r  x: 2\n  b: 1\r"},
+		"next line": {"s: \"a\u0085b\"\na:\n  b: 1\n", "add a/x 2\n",
+			"s: \"a\u0085b\"\na:\n  x: 2\n  b: 1\n"},
+		"empty value at the end": {"a:", "add a/x 2\n", "a:\n  x: 2"},
+		"compact JSON":           {`{"a":{"b":1}}`, "add a/x [1]\n", `{"a":{"x": [1], "b":1}}`},
+		"surrogates":             {`{"a":{"b":"\ud83d\ude00"}}`, "add a/x 1\n", `{"a":{"x": 1, "b":"\ud83d\ude00"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := run(t, c.text, c.edits); got != c.want {

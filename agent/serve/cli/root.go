@@ -80,8 +80,8 @@ document, 69 agent unreachable, 77 permission denied.`,
 }
 
 // localCommands work on files of the node, without the API or on the agent's own files.
-const localCommands = "bootstrap check-config completion config hold import inject intercept keyring run schema token " +
-	"validate version"
+const localCommands = "bootstrap check-config completion config hold import inject intercept keyring run schema " +
+	"token validate version"
 
 // isLocal reports whether a command is one of localCommands, or a subcommand of one.
 func isLocal(cmd *cobra.Command) bool {

@@ -59,7 +59,8 @@ document has a fault, the command writes nothing, and its exit code is 65.`,
 	f.AddPaths(cmd, "manifests to inject")
 	command.MeshFlagWithoutAgent(env, cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&out, "out", "", "write to this file, or to files of the same names in this folder, instead of standard output")
+	fl.StringVar(&out, "out", "",
+		"write to this file, or to files of the same names in this folder, instead of standard output")
 	fl.StringVarP(&o.Namespace, "namespace", "n", "", "namespace of objects that name none")
 	fl.StringVar(&o.EnvoyImage, "envoy-image", inject.DefaultEnvoyImage, "image of the sidecar")
 	command.ChoiceFlag(cmd, &identity, "identity", "",
