@@ -39,7 +39,8 @@ func (in *injector) object(t Text, n *yamltext.Node) {
 		in.fail(&strict.Fault{Line: max(line, n.Line), Field: field, Reason: err.Error()}, t, shown)
 	}
 	if key, line := n.Duplicate(); key != "" {
-		in.fail(&strict.Fault{Line: line, Reason: fmt.Sprintf("the key %q is given twice: remove one of them", key)}, t, shown)
+		reason := fmt.Sprintf("the key %q is given twice: remove one of them", key)
+		in.fail(&strict.Fault{Line: line, Reason: reason}, t, shown)
 		return
 	}
 	template := get(n, kind.path...)
