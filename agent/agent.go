@@ -51,6 +51,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/serve/logsapi"
 	"github.com/nearside-mesh/nearside/agent/serve/web"
+	"github.com/nearside-mesh/nearside/agent/serve/webhook"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
@@ -166,6 +167,9 @@ type Agent struct {
 	sockets    *activated
 	page       *web.Server      // nil: ui.listen is empty
 	pageCerts  *certfiles.Files // of page; nil: no TLS
+
+	webhook      *webhook.Server // nil: webhook.listen is empty
+	webhookCerts *certfiles.Files
 }
 
 // Addrs holds the listening addresses of an agent. A TCP address is nil if it is not configured,
@@ -179,6 +183,7 @@ type Addrs struct {
 	XDSTCP  net.Addr
 	Metrics net.Addr
 	UI      net.Addr
+	Webhook net.Addr
 }
 
 // CheckConfig reports faults of a config as a whole, including unknown resource kinds.

@@ -122,7 +122,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		httpapi.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err == nil {
 		a.api.Store(api)
-		err = errors.Join(a.openRenewer(cfg), a.openPage(cfg))
+		err = errors.Join(a.openRenewer(cfg), a.openPage(cfg), a.openWebhook(cfg))
 	}
 	if err != nil {
 		ls.close()
@@ -148,6 +148,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	if len(ls.ui) > 0 {
 		g.Go(func() error { return a.page.Serve(ctx, nil, ls.ui...) })
+	}
+	if len(ls.webhook) > 0 {
+		g.Go(func() error { return a.webhook.Serve(ctx, ls.webhook...) })
 	}
 	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
 	g.Go(func() error { return a.exits.Run(ctx) })
@@ -294,10 +297,10 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	return nil
 }
 
-type listeners struct{ api, xds, metrics, ui []net.Listener }
+type listeners struct{ api, xds, metrics, ui, webhook []net.Listener }
 
 func (l listeners) close() {
-	for _, x := range slices.Concat(l.api, l.xds, l.metrics, l.ui) {
+	for _, x := range slices.Concat(l.api, l.xds, l.metrics, l.ui, l.webhook) {
 		_ = x.Close()
 	}
 }
@@ -322,6 +325,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP, hold.InPrefix},
 		{to: &ls.metrics, tcp: cfg.Metrics.Listen, key: "metrics.listen", at: &a.addrs.Metrics, as: hold.APIPrefix},
 		{to: &ls.ui, tcp: cfg.UI.Listen, key: "ui.listen", at: &a.addrs.UI, as: hold.APIPrefix},
+		{to: &ls.webhook, tcp: cfg.Webhook.Listen, key: "webhook.listen", at: &a.addrs.Webhook, as: hold.APIPrefix},
 	} {
 		if s.cfg.Path != "" {
 			u, err := a.listenUnix(ctx, s.as, s.cfg, s.gid)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/host/certfiles"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -116,9 +117,14 @@ func (a *Agent) listenersCheck() []api.Check {
 		}
 		w.mu.Unlock()
 	}
-	if _, err := a.pageCerts.Current(); err != nil {
-		reasons = append(reasons, fmt.Sprintf("ui.listen: %v; correct the files", err))
-		c.Command = cmp.Or(c.Command, "nearside config show")
+	for _, s := range [...]struct {
+		key   string
+		certs *certfiles.Files
+	}{{"ui.listen", a.pageCerts}, {"webhook.listen", a.webhookCerts}} {
+		if _, err := s.certs.Current(); err != nil {
+			reasons = append(reasons, fmt.Sprintf("%s: %v; correct the files", s.key, err))
+			c.Command = cmp.Or(c.Command, "nearside config show")
+		}
 	}
 	if len(reasons) == 0 {
 		return nil

@@ -85,12 +85,10 @@ type Config struct {
 		DrainTime int                `json:"drainTime" default:"600" max:"86400" doc:"Seconds for which an Envoy keeps the clusters of a removed listener, so that its open connections can end. Use at least Envoy's --drain-time-s, whose default is 600. 0: the clusters are removed as soon as Envoy has acknowledged the listeners."`
 		Access    []access.ProxyRule `json:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules that define which peers may connect as which proxies. The first matching rule applies; peers without a matching rule are refused. Absent: the default rules. []: all peers are refused."`
 	} `json:"xds"`
-	// Metrics configures metrics over the network.
-	Metrics struct {
-		Listen    string `json:"listen" check:"address" doc:"TCP address that serves only GET /metrics, over plain HTTP, to clients with the token of metrics.tokenFile. Empty: off; the API also serves metrics."`
-		TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token for metrics.listen, below paths.state when relative."`
-	} `json:"metrics"`
+	Metrics   Metrics   `json:"metrics"`
 	UI        UI        `json:"ui"`
+	Webhook   Webhook   `json:"webhook"`
+	Inject    Inject    `json:"inject"`
 	DNS       DNS       `json:"dns"`
 	Intercept Intercept `json:"intercept"`
 	AccessLog struct {

@@ -5,6 +5,12 @@ import (
 	"strings"
 )
 
+// Metrics configures metrics over the network.
+type Metrics struct {
+	Listen    string `json:"listen" check:"address" doc:"TCP address that serves only GET /metrics, over plain HTTP, to clients with the token of metrics.tokenFile. Empty: off; the API also serves metrics."`
+	TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token for metrics.listen, below paths.state when relative."`
+}
+
 // UI configures the web page.
 type UI struct {
 	Listen string   `json:"listen" check:"address" doc:"TCP address that serves the web page to users with a token for the API (nearside token create --api), each with the permissions of the token. An address that is not loopback needs ui.tls. Empty: off; nearside ui serves the page to one user."`

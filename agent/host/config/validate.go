@@ -33,6 +33,7 @@ func (c *Config) Validate() strict.Faults {
 	}
 	c.checkXDS(fault)
 	c.checkUI(fault)
+	c.checkWebhook(fault)
 	c.checkReceivers(fault)
 	c.checkAccess(fault)
 	c.checkRanges(fault)
@@ -207,6 +208,9 @@ func (c *Config) Warnings() (out []string) {
 	}
 	if c.UI.Listen == "" && (c.UI.TLS.Cert != "" || len(c.UI.Hosts) > 0) {
 		add("ui.listen is empty, so ui.tls and ui.hosts have no effect")
+	}
+	if c.Webhook.Listen == "" && (c.Webhook.TLS.Cert != "" || c.Webhook.TLS.Key != "" || c.Webhook.TLS.ClientCA != "") {
+		add("webhook.listen is empty, so webhook.tls has no effect")
 	}
 	if (c.API.TCP != "" || c.UI.Listen != "") && c.API.TokenFile != "" && c.API.Roles == nil {
 		add("anyone with the token of api.tokenFile may write all resources; use signed tokens (nearside token " +

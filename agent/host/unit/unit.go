@@ -58,7 +58,8 @@ func (h Host) CheckPorts(ctx context.Context, cfg *config.Config) (out resource.
 		first = 1024
 	}
 	listeners := []struct{ key, address string }{{"api.tcp", cfg.API.TCP}, {"xds.tcp", cfg.XDS.TCP},
-		{"metrics.listen", cfg.Metrics.Listen}, {"ui.listen", cfg.UI.Listen}, {"dns.listen", cfg.DNS.Listen},
+		{"metrics.listen", cfg.Metrics.Listen}, {"ui.listen", cfg.UI.Listen},
+		{"webhook.listen", cfg.Webhook.Listen}, {"dns.listen", cfg.DNS.Listen},
 		{"gossip.bind", cfg.Gossip.Bind}}
 	for i, r := range cfg.AccessLog.Receivers {
 		listeners = append(listeners, struct{ key, address string }{

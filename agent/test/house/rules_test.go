@@ -65,7 +65,8 @@ func ruleLayout(t *tree) []breach {
 
 // goers lists the packages that may start goroutines.
 var goers = []string{"agent", "agent/source/*", "agent/deliver/*", "agent/serve/httpapi", "agent/serve/events",
-	"agent/serve/web", "agent/host/asuser", "agent/host/hold", "agent/host/intercept", "agent/base/workers",
+	"agent/serve/web", "agent/serve/webhook",
+	"agent/host/asuser", "agent/host/hold", "agent/host/intercept", "agent/base/workers",
 	"agent/test/agenttest", "agent/test/disktest", "agent/test/envoytest", "agent/test/uitest/*", "gossip", "dns", "dns/*",
 	"accesslog/*", "examples/*"}
 
