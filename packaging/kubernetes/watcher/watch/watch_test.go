@@ -130,6 +130,9 @@ func (w *world) files() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
 	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == ".new" {
+			return fs.SkipDir
+		}
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" || strings.HasPrefix(d.Name(), ".") {
 			return err
 		}

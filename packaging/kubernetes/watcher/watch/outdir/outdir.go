@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,28 +28,29 @@ const mark = "# Written by nearside-kubernetes from the Kubernetes API; changes 
 // maxFile limits the size of a file. Objects of Kubernetes have at most 1.5 MiB.
 const maxFile = 4 << 20
 
-// maxName is the maximum length of a file's name, without the parts of a temporary file.
+// maxName is the maximum length of a file's name, which a temporary file extends.
 const maxName = 240
+
+// temporary is the directory of files that are not complete yet, next to the directories of files. A
+// reader that watches those sees one event for each file.
+const temporary = ".new"
 
 // Dir is a directory of files. It is not safe for concurrent use.
 type Dir struct {
 	path  string
-	root  *os.Root
+	base  string
+	root  *os.Root                     // of the parent
 	files map[string][sha256.Size]byte // by name; only those with the mark
 }
 
 // Open creates the directory if necessary and reads the files that belong to the watcher.
 func Open(path string) (*Dir, error) {
-	if err := os.MkdirAll(path, 0o750); err != nil {
-		return nil, fmt.Errorf("%w; make the directory accessible for the watcher's user", err)
-	}
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w; make the directory accessible for the watcher's user", err)
-	}
-	d := &Dir{path: path, root: root}
+	d := &Dir{path: path, base: filepath.Base(path)}
 	if err := d.Verify(); err != nil {
-		return nil, errors.Join(err, root.Close())
+		if d.root != nil {
+			err = errors.Join(err, d.root.Close())
+		}
+		return nil, fmt.Errorf("%w; make the directory accessible for the watcher's user", err)
 	}
 	return d, nil
 }
@@ -57,12 +59,12 @@ func Open(path string) (*Dir, error) {
 func (d *Dir) Close() error { return d.root.Close() }
 
 // Verify reads all files, in case something else has changed them. It follows the path again if the
-// directory has been replaced, and removes temporary files of an interrupted run.
+// parent has been replaced, and removes temporary files of an interrupted run.
 func (d *Dir) Verify() error {
 	if err := d.follow(); err != nil {
 		return err
 	}
-	f, err := d.root.Open(".")
+	f, err := d.root.Open(d.base)
 	if err != nil {
 		return err
 	}
@@ -72,11 +74,6 @@ func (d *Dir) Verify() error {
 	}
 	d.files = make(map[string][sha256.Size]byte, len(names))
 	for _, name := range names {
-		if strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".tmp") {
-			if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
 		if !strings.HasSuffix(name, ".yaml") || strings.HasPrefix(name, ".") {
 			continue
 		}
@@ -85,8 +82,7 @@ func (d *Dir) Verify() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("read %s: %w; make it readable for the watcher's user, or delete it",
-				filepath.Join(d.path, name), err)
+			return fmt.Errorf("read %s: %w", filepath.Join(d.path, name), err)
 		}
 		// An empty file is what a loss of power can leave of a file of the watcher.
 		if len(text) == 0 || bytes.HasSuffix(text, []byte(mark)) {
@@ -96,40 +92,59 @@ func (d *Dir) Verify() error {
 	return nil
 }
 
-// follow opens the directory that is at the path now.
+// follow opens the parent that is at the path now, and creates missing directories.
 func (d *Dir) follow() error {
-	now, err := os.Stat(d.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(d.path, 0o750); err == nil {
-			now, err = os.Stat(d.path)
+	parent := filepath.Dir(d.path)
+	if err := os.MkdirAll(parent, 0o750); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(parent)
+	if err != nil {
+		return err
+	}
+	if d.root != nil {
+		if err := d.root.Close(); err != nil {
+			return errors.Join(err, root.Close())
 		}
 	}
-	if err != nil {
-		return err
-	}
-	if have, err := d.root.Stat("."); err == nil && os.SameFile(now, have) {
-		return nil
-	}
-	root, err := os.OpenRoot(d.path)
-	if err != nil {
-		return err
-	}
-	err = d.root.Close()
 	d.root = root
-	return err
+	for _, name := range []string{d.base, temporary} {
+		if err := root.Mkdir(name, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	// Only the last run of this directory can have left files with its name.
+	f, err := root.Open(temporary)
+	if err != nil {
+		return err
+	}
+	names, err := f.Readdirnames(-1)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, d.base+".") {
+			if err := root.Remove(path.Join(temporary, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
 }
+
+func (d *Dir) in(name string) string { return path.Join(d.base, name) }
 
 var errForeign = errors.New("not a file of the watcher")
 
 func (d *Dir) read(name string) ([]byte, error) {
-	st, err := d.root.Lstat(name)
+	st, err := d.root.Lstat(d.in(name))
 	if err != nil {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() || st.Size() > maxFile {
 		return nil, errForeign
 	}
-	f, err := d.root.Open(name)
+	f, err := d.root.Open(d.in(name))
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +173,7 @@ func (d *Dir) Put(name string, content []byte) (bool, error) {
 		return false, nil
 	}
 	if !known {
-		if _, err := d.root.Lstat(name); err == nil {
+		if _, err := d.root.Lstat(d.in(name)); err == nil {
 			return false, fmt.Errorf("%s exists and is not a file of the watcher; move it to another directory",
 				filepath.Join(d.path, name))
 		}
@@ -171,7 +186,7 @@ func (d *Dir) Put(name string, content []byte) (bool, error) {
 }
 
 func (d *Dir) replace(name string, text []byte) (err error) {
-	tmp := "." + name + ".tmp"
+	tmp := path.Join(temporary, d.base+"."+name)
 	f, err := d.root.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
@@ -188,7 +203,7 @@ func (d *Dir) replace(name string, text []byte) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return d.root.Rename(tmp, name)
+	return d.root.Rename(tmp, d.in(name))
 }
 
 // Remove deletes a file of the watcher. It reports whether there was one.
@@ -196,7 +211,7 @@ func (d *Dir) Remove(name string) (bool, error) {
 	if _, ok := d.files[name]; !ok {
 		return false, nil
 	}
-	if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.root.Remove(d.in(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	delete(d.files, name)

@@ -90,12 +90,12 @@ func TestVerify(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(path, "x.yaml"), append([]byte("b: 2\n"), text...), 0o600))
 	must(t, os.WriteFile(filepath.Join(path, "y.yaml"), nil, 0o600)) // as after a loss of power
-	must(t, os.WriteFile(filepath.Join(path, ".z.yaml.tmp"), []byte("part"), 0o600))
+	must(t, os.WriteFile(filepath.Join(path, "../.new/pods.z.yaml"), []byte("part"), 0o600))
 	must(t, d.Verify())
 	if !put(t, d, "x.yaml", "a: 1") || !put(t, d, "y.yaml", "a: 1") {
 		t.Error("changed files are not written again")
 	}
-	if _, err := os.Stat(filepath.Join(path, ".z.yaml.tmp")); err == nil {
+	if _, err := os.Stat(filepath.Join(path, "../.new/pods.z.yaml")); err == nil {
 		t.Error("the temporary file is still there")
 	}
 	must(t, os.Rename(path, path+".old"))
