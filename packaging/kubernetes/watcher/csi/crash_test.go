@@ -14,9 +14,6 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/csi"
 )
 
@@ -119,10 +116,8 @@ func (h *host) process() (p *os.Process, end func()) {
 			h.Fatal("the driver does not serve")
 		}
 	}
-	conn, err := grpc.NewClient("unix://"+h.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	h.must(err)
-	h.node = spec.NewNodeClient(conn)
-	_, err = h.node.NodeGetInfo(h.Context(), &spec.NodeGetInfoRequest{})
+	conn := h.dial()
+	_, err := h.node.NodeGetInfo(h.Context(), &spec.NodeGetInfoRequest{})
 	h.must(err)
 	return c.Process, func() {
 		_ = c.Wait()

@@ -49,8 +49,8 @@ func mounted(f *os.File) (bool, error) {
 		return false, &os.PathError{Op: "statx", Path: f.Name(), Err: err}
 	}
 	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-		return false, errors.New("the kernel does not say what is mounted: Linux 5.12 or newer is required; " +
-			"use the identity hostpath on this node")
+		return false, errors.New("the kernel does not say what is mounted: Linux 5.12 or newer is required: " +
+			"upgrade the kernel of this node")
 	}
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
@@ -137,7 +137,7 @@ func restrict(m *os.File) error {
 func needsKernel(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf("%w: Linux 5.12 or newer is required; use the identity hostpath on this node", err)
+		return fmt.Errorf("%w: Linux 5.12 or newer is required: upgrade the kernel of this node", err)
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: the driver needs the capability SYS_ADMIN: run its container privileged", err)
 	}

@@ -124,10 +124,7 @@ func (h *host) start() *host {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	c, err := grpc.NewClient("unix://"+h.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	h.must(err)
-	h.node, h.identity = spec.NewNodeClient(c), spec.NewIdentityClient(c)
-	h.registration = registration.NewRegistrationClient(c)
+	c := h.dial()
 	h.end = sync.OnceFunc(func() {
 		_ = c.Close()
 		cancel()
@@ -137,6 +134,16 @@ func (h *host) start() *host {
 	})
 	h.Cleanup(h.end)
 	return h
+}
+
+// dial connects to the driver as the kubelet does.
+func (h *host) dial() *grpc.ClientConn {
+	h.Helper()
+	c, err := grpc.NewClient("unix://"+h.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	h.must(err)
+	h.node, h.identity = spec.NewNodeClient(c), spec.NewIdentityClient(c)
+	h.registration = registration.NewRegistrationClient(c)
+	return c
 }
 
 func (h *host) target(uid, volume string) string {

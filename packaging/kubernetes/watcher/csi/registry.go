@@ -64,7 +64,7 @@ func (r *registry) open() error {
 	}
 	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
 		return fmt.Errorf("%s belongs to uid %d with mode %04o, but only root may write there: end the pods that "+
-			"use it, delete it, and restart the driver", r.dir.Name(), st.Uid, st.Mode&0o7777)
+			"use it, and delete it", r.dir.Name(), st.Uid, st.Mode&0o7777)
 	}
 	if err := unix.Flock(int(r.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return fmt.Errorf("%s: %w", r.dir.Name(), errBusy)
