@@ -120,7 +120,7 @@ func (w *world) until(what string, ok func() bool) {
 		select {
 		case <-changed:
 		case <-end:
-			w.t.Fatalf("waiting for %s; log:\n%s\nfiles: %v", what, strings.Join(w.logs.lines, "\n"), w.files())
+			w.t.Fatalf("waiting for %s; log:\n%s", what, strings.Join(w.logs.lines, "\n"))
 		}
 	}
 }
@@ -149,12 +149,18 @@ func (w *world) files() map[string]string {
 
 func (w *world) has(file, text string) {
 	w.t.Helper()
-	w.until(file+" with "+text, func() bool { return strings.Contains(w.files()[file], text) })
+	w.until(file+" with "+text, func() bool {
+		got, err := os.ReadFile(filepath.Join(w.dir, file))
+		return err == nil && strings.Contains(string(got), text)
+	})
 }
 
 func (w *world) gone(file string) {
 	w.t.Helper()
-	w.until(file+" to be deleted", func() bool { _, ok := w.files()[file]; return !ok })
+	w.until(file+" to be deleted", func() bool {
+		_, err := os.Stat(filepath.Join(w.dir, file))
+		return os.IsNotExist(err)
+	})
 }
 
 func pod(name, ip string, edit ...func(*corev1.Pod)) *corev1.Pod {
@@ -181,7 +187,7 @@ func service(name string, port int32) *corev1.Service {
 	return s
 }
 
-func config(data map[string]string) *corev1.ConfigMap {
+func configMap(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "nearside", Name: "nearside-resources"}, Data: data}
 }
 
@@ -278,12 +284,12 @@ func TestHeadless(t *testing.T) {
 // one removes all.
 func TestConfigMap(t *testing.T) {
 	w := newWorld(t)
-	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh", "b.json": "{}", "README": "no"}))
+	w.Put(apitest.ConfigMaps, configMap(map[string]string{"a.yaml": "type: Mesh", "b.json": "{}", "README": "no"}))
 	w.start()
 	w.has("resources/a.yaml", "type: Mesh")
 	w.has("resources/b.json.yaml", "{}")
 	w.logged(`ConfigMap nearside/nearside-resources: data["README"]`)
-	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh # 2"}))
+	w.Put(apitest.ConfigMaps, configMap(map[string]string{"a.yaml": "type: Mesh # 2"}))
 	w.has("resources/a.yaml", "# 2")
 	w.gone("resources/b.json.yaml")
 	w.Delete(apitest.ConfigMaps, "nearside/nearside-resources")
@@ -296,7 +302,7 @@ func TestConfigMap(t *testing.T) {
 	if w.files()["resources/a.yaml"] == "" {
 		t.Error("a deleted ConfigMap has deleted the resources")
 	}
-	w.Put(apitest.ConfigMaps, config(nil))
+	w.Put(apitest.ConfigMaps, configMap(nil))
 	w.gone("resources/a.yaml")
 }
 
@@ -325,13 +331,12 @@ func TestOutage(t *testing.T) {
 	w := newWorld(t)
 	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
 	w.Put(apitest.Pods, pod("web-1", "10.244.0.6"))
-	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh"}))
+	w.Put(apitest.ConfigMaps, configMap(map[string]string{"a.yaml": "type: Mesh"}))
 	w.Put(apitest.Kuma+"/meshtimeouts", custom("MeshTimeout", "nearside", "slow"))
 	w.start()
 	for _, f := range []string{"pods/shop.web-0.yaml", "pods/shop.web-1.yaml", "services/shop.web.yaml", "resources/a.yaml",
 		"policies/meshtimeout.nearside.slow.yaml"} {
 		w.has(f, "")
-		w.until(f, func() bool { return w.files()[f] != "" })
 	}
 	before := w.files()
 	w.Down(true)
@@ -408,7 +413,7 @@ func TestFailingLists(t *testing.T) {
 	w.stop()
 	before := w.files()
 	w.Delete(apitest.Services, "shop/web")
-	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh"}))
+	w.Put(apitest.ConfigMaps, configMap(map[string]string{"a.yaml": "type: Mesh"}))
 	w.Break(apitest.Services, 403)
 	w.start()
 	w.logged("kind=services")
@@ -434,7 +439,7 @@ func TestHangingList(t *testing.T) {
 	w.stop()
 	before := w.files()
 	w.Hang(apitest.Services, true)
-	w.Put(apitest.ConfigMaps, config(map[string]string{"a.yaml": "type: Mesh"}))
+	w.Put(apitest.ConfigMaps, configMap(map[string]string{"a.yaml": "type: Mesh"}))
 	w.start()
 	w.has("resources/a.yaml", "type: Mesh") // so the other lists are complete
 	after := w.files()

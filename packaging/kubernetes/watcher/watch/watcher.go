@@ -65,6 +65,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	defer client.Close()
 	world := cluster.New(cluster.Options{Node: o.Node, Self: o.Self, Config: o.Config, System: o.System})
 	w, err := newWriter(o.Dir, world, o.Log)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -25,6 +26,7 @@ import (
 
 // Client reads from the Kubernetes API over one connection. It has no code to write.
 type Client struct {
+	http    *http.Client
 	typedBy map[schema.GroupVersion]*rest.RESTClient
 	params  runtime.ParameterCodec
 	meta    metadata.Interface
@@ -46,7 +48,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 			return nil, err
 		}
 	}
-	out := &Client{typedBy: map[schema.GroupVersion]*rest.RESTClient{}, params: runtime.NewParameterCodec(scheme)}
+	out := &Client{http: client, typedBy: map[schema.GroupVersion]*rest.RESTClient{}, params: runtime.NewParameterCodec(scheme)}
 	for gv, path := range map[schema.GroupVersion]string{
 		corev1.SchemeGroupVersion: "/api", discoveryv1.SchemeGroupVersion: "/apis", kumaVersion(): "/apis",
 	} {
@@ -70,6 +72,9 @@ func restClient(config *rest.Config, client *http.Client, gv schema.GroupVersion
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	return rest.RESTClientForConfigAndClient(config, client)
 }
+
+// Close closes idle connections.
+func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
 // kinds returns the resources of Kuma's API group, or none if the cluster does not have it.
 func (c *Client) kinds(ctx context.Context) ([]metav1.APIResource, error) {

@@ -64,7 +64,11 @@ func (w *World) Follow(ctx context.Context, c *Client, log *slog.Logger) {
 			s := w.resourceSource(c, k)
 			wg.Go(func() { w.follow(ctx, s, log) })
 		}
-		wait(ctx, discoverWait)
+		if err != nil {
+			wait(ctx, maxBackoff)
+		} else {
+			wait(ctx, discoverWait)
+		}
 	}
 }
 
