@@ -28,6 +28,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/probes"
 	"github.com/nearside-mesh/nearside/agent/deliver/proxydrain"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/redirects"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
@@ -158,12 +159,13 @@ type Agent struct {
 	receivers  *logs.Receivers
 	dnsSockets *sockets.Book
 	resolver   *resolver.Resolver
-	peers      *peers.Source      // nil: the agent stands alone
-	identity   peers.Identity     // key of this node
-	keeper     *intercept.Renewer // of redirections to the resolver
-	watcher    *intercept.Watcher // of network namespaces
-	notes      []api.Check        // deviations from the config since the start
-	waiting    []*waitingListener // set before ready
+	peers      *peers.Source        // nil: the agent stands alone
+	identity   peers.Identity       // key of this node
+	keeper     *intercept.Renewer   // of redirections to the resolver
+	watcher    *intercept.Watcher   // of network namespaces
+	redirects  *redirects.Redirects // of pods
+	notes      []api.Check          // deviations from the config since the start
+	waiting    []*waitingListener   // set before ready
 	sockets    *activated
 	page       *web.Server      // nil: ui.listen is empty
 	pageCerts  *certfiles.Files // of page; nil: no TLS

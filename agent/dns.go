@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/agent/base/plural"
+	"github.com/nearside-mesh/nearside/agent/deliver/redirects"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
@@ -104,6 +105,7 @@ func (a *Agent) runNames(ctx context.Context) error {
 		}
 		return nil
 	})
+	g.Go(func() error { a.redirects.Run(ctx); return nil })
 	g.Go(func() error {
 		if err := a.watcher.Run(ctx); err != nil {
 			a.log.Error("the rules of intercept.watch are not applied until the agent is restarted", "error", err)
@@ -118,7 +120,8 @@ func (a *Agent) runNames(ctx context.Context) error {
 func (a *Agent) interceptionCheck() []api.Check {
 	list, faults := a.keeper.Status()
 	rules := a.watcher.Status()
-	if len(list)+len(faults)+len(rules) == 0 {
+	pods := a.redirects.Status()
+	if len(list)+len(faults)+len(rules) == 0 && pods == (redirects.Status{}) {
 		return nil
 	}
 	c := api.Check{Name: "interception", OK: true,
@@ -127,6 +130,17 @@ func (a *Agent) interceptionCheck() []api.Check {
 		c.Reason += "; " + r.String()
 	}
 	var problem []string
+	if pods.Redirected+pods.Stale > 0 {
+		c.Reason += "; " + plural.Count(pods.Redirected+pods.Stale, "Envoy") + " in redirected pods"
+	}
+	if pods.Probes > 0 {
+		c.Reason += fmt.Sprintf(", of which %d have ports that the node reaches around the proxy (nearside.io/probe-ports)",
+			pods.Probes)
+	}
+	if n := pods.Failed + pods.Stale; n > 0 {
+		problem = append(problem, fmt.Sprintf("%s not redirected as its Dataplane asks, such as %s",
+			plural.Form(n, "1 pod is", "%d pods are"), pods.Fault))
+	}
 	for _, s := range list {
 		if s.Reason != "" {
 			where := s.Netns

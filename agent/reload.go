@@ -35,7 +35,7 @@ func (a *Agent) Reload(o config.LoadOptions) {
 	live.Log.Level, live.AuditLog = next.Log.Level, next.AuditLog
 	live.DNS.TTL, live.DNS.Suffixes, live.DNS.OwnGenerators = next.DNS.TTL, next.DNS.Suffixes, next.DNS.OwnGenerators
 	live.DNS.ReachableOnly, live.DNS.QueryLog.Sample = next.DNS.ReachableOnly, next.DNS.QueryLog.Sample
-	live.Intercept = next.Intercept
+	live.Intercept.Watch = next.Intercept.Watch
 	live.DNS.NegativeTTL, live.DNS.Forward, live.DNS.TrustAD = next.DNS.NegativeTTL, next.DNS.Forward, next.DNS.TrustAD
 	live.Trust.Mode, live.Gossip.Admit = next.Trust.Mode, next.Gossip.Admit
 	a.cfg.Store(&live)

@@ -254,6 +254,9 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.newFiles(cfg)
 	a.host = probe.NewProber(probe.Options{Peer: a.rollout.Peer, Own: cfg.Paths.Run, Refused: a.paths.CheckEnvoy,
 		Changed: func() { a.reconciler.Trigger() }})
+	if err := a.newRedirects(cfg); err != nil {
+		return err
+	}
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
 		ListenUnix: a.listenReceiver, ListenTCP: func(ctx context.Context, addr string) (net.Listener, error) {
 			return a.listenTCP(ctx, hold.InPrefix, addr)
@@ -269,8 +272,8 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		Paths: a.paths.Rules(), AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
 		Resolver: cfg.DNS.Listen != "",
 		VIPs:     cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,
-		Now: a.deps.Now, Admit: a.memory.Admit, Forgot: a.memory.Freed, Problems: a.envoys.Problems,
-		Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() },
+		Now: a.deps.Now, Admit: a.memory.Admit, Forgot: a.memory.Freed, Problems: a.sourceProblems,
+		Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Blocked: a.blocked, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() },
 		Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir),
 			Now: a.deps.Now, Log: a.log, Pool: authorities{a}}),

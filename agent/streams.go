@@ -31,12 +31,15 @@ func (s streams) Opened(st access.Stream) error {
 	err := s.a.envoys.Opened(st)
 	if err != nil {
 		s.a.presence.Closed(st)
+		return err
 	}
-	return err
+	s.a.redirects.Opened(st)
+	return nil
 }
 
 // Closed implements [ads.StreamHandler].
 func (s streams) Closed(st access.Stream) {
+	s.a.redirects.Closed(st)
 	s.a.envoys.Closed(st)
 	s.a.presence.Closed(st)
 }

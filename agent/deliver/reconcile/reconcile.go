@@ -78,7 +78,11 @@ type Options struct {
 	Sidecars func(mesh string) map[string]*resource.Reach
 	// Awaited returns the IDs of nodes whose Dataplane is neither stored nor rejected yet. Their
 	// configs stay unchanged until then, when [Reconciler.Trigger] is called. Nil: none.
-	Awaited  func() map[string]bool
+	Awaited func() map[string]bool
+	// Blocked reports whether the config of a node stays unchanged, which may be none, until
+	// [Reconciler.Trigger] is called. It gets the Dataplane of the node, nil if there is none. Nil:
+	// none is blocked.
+	Blocked  func(node.Key, *resource.Resource) bool
 	Registry prometheus.Registerer         // nil: no metrics
 	Generate GenerateFunc                  // nil: generate.Generate
 	Build    func(node.Key) *finding.Build // returns the build of a node's client; nil: unknown

@@ -100,6 +100,10 @@ func (p *pass) proxy(key node.Key) {
 	if p.refuse(key, s) {
 		return
 	}
+	if ref, err := node.ParseRef(key.ID); err == nil && p.r.o.Blocked != nil && p.r.o.Blocked(key, p.set.Get(ref.Key())) {
+		p.publish[key] = rollout.Config{Keep: true, Revision: p.revision, LastStream: p.lastStream}
+		return
+	}
 	s.pass, s.problems, s.stale = p.r.passes, nil, status.Stale{}
 	if known := p.generate(p.meshes, key, s); !known {
 		p.r.forget(key) // do not store state for arbitrary node IDs

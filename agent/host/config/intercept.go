@@ -11,6 +11,7 @@ import (
 
 // Intercept configures the redirections that the agent installs itself.
 type Intercept struct {
+	Pods  bool            `json:"pods" default:"false" doc:"Redirect the traffic of the pods whose Dataplanes have the label nearside.io/redirect: pod, when their Envoys connect, and serve these Envoys only after that. If it is false, they get no config. Needs the PID namespace of the node and the capabilities NET_ADMIN, SYS_ADMIN, and SYS_PTRACE."`
 	Watch []InterceptRule `json:"watch" live:"" max:"32" example:"[{name: pods, netns: '/run/netns/cni-*'}]" doc:"Rules that select network namespaces in which the agent installs a redirection, soon after they exist, as nearside intercept install does. The first matching rule applies. Namespaces that no rule selects, those of the host and of the agent, and installations of the command remain unchanged."`
 }
 
@@ -51,11 +52,17 @@ func (r *InterceptRule) rule(vips *VIPs) intercept.Rule {
 		ExcludeInboundPorts:  numbers[uint16](r.ExcludeInboundPorts),
 		ExcludeOutboundCIDRs: networks(r.ExcludeOutboundCIDRs), ExcludeInboundCIDRs: networks(r.ExcludeInboundCIDRs)}}
 	if r.OutboundVirtual != 0 {
-		for _, texts := range [][]string{vips.Tag, vips.MeshService, vips.MeshExternalService, vips.MeshMultiZoneService} {
-			out.Spec.VirtualCIDRs = append(out.Spec.VirtualCIDRs, networks(texts)...)
-		}
+		out.Spec.VirtualCIDRs = vips.Networks()
 	}
 	out.Spec.Normalize()
+	return out
+}
+
+// Networks returns the ranges of virtual addresses.
+func (v *VIPs) Networks() (out []netip.Prefix) {
+	for _, texts := range [][]string{v.Tag, v.MeshService, v.MeshExternalService, v.MeshMultiZoneService} {
+		out = append(out, networks(texts)...)
+	}
 	return out
 }
 

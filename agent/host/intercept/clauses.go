@@ -55,6 +55,13 @@ func port(proto byte, side string, number uint16) clause {
 		equal(binaryutil.BigEndian.PutUint16(number)))}
 }
 
+// toPorts matches the destination port of TCP against a set.
+func toPorts(set string) clause {
+	return clause{"tcp dport @" + set, append(l4proto(unix.IPPROTO_TCP).exprs,
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Lookup{SourceRegister: 1, SetName: set})}
+}
+
 // outside matches the interface that a packet leaves or enters by.
 func outside(key, name string) clause {
 	k := expr.MetaKeyOIFNAME

@@ -40,13 +40,21 @@ func Plan(s *Spec) (*Installed, error) {
 // Install loads the ruleset of a spec in a namespace, replacing an earlier one, and writes the
 // record for the agent to dir, which is [DirName] below the agent's run directory. The
 // redirection of DNS starts when the agent reads the record.
-func Install(n *Namespace, s *Spec, dir string) (*Installed, error) { return install(n, s, dir, "") }
+func Install(n *Namespace, s *Spec, dir string) (*Installed, error) {
+	return install(n, s, dir, Record{})
+}
 
-// errInstalledByCommand means that a rule does not replace the installation of a command.
-var errInstalledByCommand = errors.New("the namespace has an installation by nearside intercept install")
+// errInstalledByCommand means that a rule does not replace the installation of a command, and
+// errInstalledForPod that only [Pods] replaces that of a pod.
+var (
+	errInstalledByCommand = errors.New("the namespace has an installation by nearside intercept install")
+	errInstalledForPod    = errors.New("the agent redirects this namespace for a Dataplane with the label " +
+		"nearside.io/redirect: pod; change the annotations of its pod instead")
+)
 
-// install is [Install] for a rule, or for a command if rule is "".
-func install(n *Namespace, s *Spec, dir, rule string) (*Installed, error) {
+// install is [Install] for a rule, for a pod, or for a command, as the other fields of the record
+// say.
+func install(n *Namespace, s *Spec, dir string, r Record) (*Installed, error) {
 	out, err := Plan(s)
 	if err != nil {
 		return nil, err
@@ -63,13 +71,16 @@ func install(n *Namespace, s *Spec, dir, rule string) (*Installed, error) {
 	if old, err := readRecord(recordPath(dir, n.Inode)); err == nil {
 		before = *old
 	}
-	if rule != "" && before.Inode != 0 && before.Rule == "" {
+	switch {
+	case !r.byCommand() && before.Inode != 0 && before.byCommand():
 		return nil, errInstalledByCommand
+	case r.Dataplane == "" && before.Dataplane != "":
+		return nil, errInstalledForPod
 	}
 	if err := out.load(n, s); err != nil {
 		return nil, err
 	}
-	r := Record{Netns: n.Path, Inode: n.Inode, Rule: rule, Spec: *s}
+	r.Netns, r.Inode, r.Spec = n.Path, n.Inode, *s
 	if err := r.write(dir); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,9 @@ type Record struct {
 	Inode uint64 `json:"inode"`
 	// Rule is the name of the rule of a [Watcher] that installed it; "" if a command did.
 	Rule string `json:"rule,omitempty"`
-	Spec Spec   `json:"spec"`
+	// Dataplane is the Dataplane of the pod for which [Pods] installed it; else "".
+	Dataplane string `json:"dataplane,omitempty"`
+	Spec      Spec   `json:"spec"`
 }
 
 func recordPath(dir string, inode uint64) string {
@@ -43,8 +45,11 @@ func (r *Record) equal(o *Record) bool { return r.Netns == o.Netns && r.same(o) 
 
 // same reports whether two records describe the same installation, perhaps by different paths.
 func (r *Record) same(o *Record) bool {
-	return r.Inode == o.Inode && r.Rule == o.Rule && r.Spec.equal(&o.Spec)
+	return r.Inode == o.Inode && r.Rule == o.Rule && r.Dataplane == o.Dataplane && r.Spec.equal(&o.Spec)
 }
+
+// byCommand reports whether nearside intercept install made the installation.
+func (r *Record) byCommand() bool { return r.Rule == "" && r.Dataplane == "" }
 
 // equal reports whether two specs are equal.
 func (s *Spec) equal(o *Spec) bool {

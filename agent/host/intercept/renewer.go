@@ -73,11 +73,12 @@ type Renewer struct {
 	mu     sync.Mutex
 	states map[uint64]Status // by inode of the namespace
 	faults []error           // errors of records
+	news   chan struct{}     // closed at the next change of states
 }
 
 // NewRenewer returns a renewer. It does nothing before Run.
 func NewRenewer(o RenewerOptions) *Renewer {
-	k := &Renewer{o: o, log: o.Log, states: map[uint64]Status{}}
+	k := &Renewer{o: o, log: o.Log, states: map[uint64]Status{}, news: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -97,6 +98,25 @@ func (k *Renewer) Status() ([]Status, []error) {
 	}
 	slices.SortFunc(out, func(a, b Status) int { return int(a.Inode) - int(b.Inode) })
 	return out, slices.Clone(k.faults)
+}
+
+// Await waits until the redirection of a namespace works for at least one address family, or until
+// ctx ends. It reports whether it works.
+func (k *Renewer) Await(ctx context.Context, inode uint64) bool {
+	for {
+		k.mu.Lock()
+		state, news := k.states[inode].State, k.news
+		k.mu.Unlock()
+		switch state {
+		case StateActive, StatePartly, StateTCPOnly:
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-news:
+		}
+	}
 }
 
 // Run renews the redirections of all records until ctx ends. It then ends them while the resolver
@@ -221,6 +241,8 @@ func (k *Renewer) set(r *Record, state string, families []string, reason string)
 	k.mu.Lock()
 	was, known := k.states[r.Inode]
 	k.states[r.Inode] = s
+	close(k.news)
+	k.news = make(chan struct{})
 	k.mu.Unlock()
 	if known && was.State == state && was.Reason == reason && slices.Equal(was.Families, families) {
 		return

@@ -26,9 +26,11 @@ type Report struct {
 	Families []string `json:"families,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
 	Rule     string   `json:"rule,omitempty"` // of intercept.watch; "" if a command installed it
-	Spec     *Spec    `json:"spec,omitempty"` // from the record; nil without one
-	Counts   Counts   `json:"counts"`
-	Canaries []Canary `json:"canaries,omitempty"`
+	// Dataplane is that of the pod for which it was installed.
+	Dataplane string   `json:"dataplane,omitempty"`
+	Spec      *Spec    `json:"spec,omitempty"` // from the record; nil without one
+	Counts    Counts   `json:"counts"`
+	Canaries  []Canary `json:"canaries,omitempty"`
 }
 
 // Counts are numbers since the installation.
@@ -50,7 +52,7 @@ func Inspect(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 	rec, err := readRecord(recordPath(dir, n.Inode))
 	switch {
 	case err == nil:
-		out.Spec, out.Rule = &rec.Spec, rec.Rule
+		out.Spec, out.Rule, out.Dataplane = &rec.Spec, rec.Rule, rec.Dataplane
 	case !errors.Is(err, fs.ErrNotExist):
 		out.Reason = err.Error()
 	}

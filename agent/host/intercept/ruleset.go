@@ -72,6 +72,8 @@ func NewRuleset(s *Spec, cgroups []Cgroup, timeouts bool) *Ruleset {
 	if s.Inbound != 0 {
 		r.portSet("excluded_inbound_ports", s.ExcludeInboundPorts)
 		r.prefixSets("excluded_inbound", s.ExcludeInboundCIDRs)
+		r.portSet("probe_ports", s.ProbePorts)
+		r.prefixSets("probe_sources", s.ProbeSources)
 	}
 	r.cgroupSets(s.Cgroups, cgroups)
 	if s.DNSPort != 0 {
@@ -171,6 +173,11 @@ func (r *Ruleset) inbound(s *Spec) chain {
 		prio: fmt.Sprint(priority), priority: priority}
 	c.add(outside("iifname", "lo"), verdict(expr.VerdictReturn, "return"))
 	r.exclude(&c, "excluded_inbound", "saddr")
+	if r.has("probe_ports") {
+		for _, from := range r.inSets("probe_sources", "saddr") {
+			c.add(from, toPorts("probe_ports"), counter(), verdict(expr.VerdictReturn, "return"))
+		}
+	}
 	c.add(l4proto(unix.IPPROTO_TCP), counter(), redirect(s.Inbound))
 	return c
 }
@@ -188,9 +195,7 @@ func (r *Ruleset) exempt(c *chain) {
 func (r *Ruleset) exclude(c *chain, sets, side string) {
 	back := verdict(expr.VerdictReturn, "return")
 	if name := sets + "_ports"; r.has(name) {
-		c.add(clause{"tcp dport @" + name, append(l4proto(unix.IPPROTO_TCP).exprs,
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-			&expr.Lookup{SourceRegister: 1, SetName: name})}, back)
+		c.add(toPorts(name), back)
 	}
 	for _, in := range r.inSets(sets, side) {
 		c.add(in, back)

@@ -68,6 +68,10 @@ type Spec struct {
 	ExcludeInboundPorts  []uint16       `json:"excludeInboundPorts,omitempty"`
 	ExcludeOutboundCIDRs []netip.Prefix `json:"excludeOutboundCIDRs,omitempty"` // by destination
 	ExcludeInboundCIDRs  []netip.Prefix `json:"excludeInboundCIDRs,omitempty"`  // by source
+	// ProbePorts and ProbeSources exempt incoming connections from one of the sources to one of the
+	// ports, for probes by the node of a pod.
+	ProbePorts   []uint16       `json:"probePorts,omitempty"`
+	ProbeSources []netip.Prefix `json:"probeSources,omitempty"`
 }
 
 // Normalize sorts the lists and removes duplicates, so that equal choices have equal rulesets.
@@ -76,14 +80,14 @@ func (s *Spec) Normalize() {
 		slices.Sort(*l)
 		*l = slices.Compact(*l)
 	}
-	for _, l := range []*[]uint16{&s.ExcludeOutboundPorts, &s.ExcludeInboundPorts} {
+	for _, l := range []*[]uint16{&s.ExcludeOutboundPorts, &s.ExcludeInboundPorts, &s.ProbePorts} {
 		slices.Sort(*l)
 		*l = slices.Compact(*l)
 	}
 	slices.Sort(s.Cgroups)
 	s.Cgroups = slices.Compact(s.Cgroups)
 	s.ExcludeOutboundCIDRs, s.ExcludeInboundCIDRs = outermost(s.ExcludeOutboundCIDRs), outermost(s.ExcludeInboundCIDRs)
-	s.VirtualCIDRs = outermost(s.VirtualCIDRs)
+	s.VirtualCIDRs, s.ProbeSources = outermost(s.VirtualCIDRs), outermost(s.ProbeSources)
 }
 
 // outermost sorts prefixes and removes those inside another one, because intervals of a set must
@@ -163,7 +167,8 @@ func (s *Spec) Validate() error {
 		{"--envoy-user", len(s.EnvoyUsers)},
 		{"--exclude-outbound-port", len(s.ExcludeOutboundPorts)}, {"--exclude-inbound-port", len(s.ExcludeInboundPorts)},
 		{"--exclude-outbound-cidr", len(s.ExcludeOutboundCIDRs)}, {"--exclude-inbound-cidr", len(s.ExcludeInboundCIDRs)},
-		{"--virtual-cidr", len(s.VirtualCIDRs)}} {
+		{"--virtual-cidr", len(s.VirtualCIDRs)}, {"probePorts", len(s.ProbePorts)},
+		{"probeSources", len(s.ProbeSources)}} {
 		if l.n > maxItems {
 			fault("%s has %d values, at most %d are allowed", l.flag, l.n, maxItems)
 		}
@@ -172,7 +177,7 @@ func (s *Spec) Validate() error {
 		flag string
 		list []netip.Prefix
 	}{{"--exclude-outbound-cidr", s.ExcludeOutboundCIDRs}, {"--exclude-inbound-cidr", s.ExcludeInboundCIDRs},
-		{"--virtual-cidr", s.VirtualCIDRs}} {
+		{"--virtual-cidr", s.VirtualCIDRs}, {"probeSources", s.ProbeSources}} {
 		for _, p := range l.list {
 			if !p.IsValid() || p.Bits() == 0 || p.Addr().Is4In6() {
 				fault("%s: %s is not a valid network; use one such as 10.0.0.0/8", l.flag, p)
@@ -182,7 +187,8 @@ func (s *Spec) Validate() error {
 	for _, l := range []struct {
 		flag string
 		list []uint16
-	}{{"--exclude-outbound-port", s.ExcludeOutboundPorts}, {"--exclude-inbound-port", s.ExcludeInboundPorts}} {
+	}{{"--exclude-outbound-port", s.ExcludeOutboundPorts}, {"--exclude-inbound-port", s.ExcludeInboundPorts},
+		{"probePorts", s.ProbePorts}} {
 		if slices.Contains(l.list, 0) {
 			fault("%s: 0 is not a valid port; 1 to 65535 are allowed", l.flag)
 		}

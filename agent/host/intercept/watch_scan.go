@@ -42,7 +42,7 @@ type scan struct {
 func (s *scan) readNamespaces() {
 	s.dirs = map[string]bool{}
 	s.own, _ = namespaceInode(ownPath)
-	s.host, _ = namespaceInode("/proc/1/ns/net") // 0 if it cannot be read
+	s.host, _ = namespaceInode(hostNetns) // 0 if it cannot be read
 }
 
 // find returns the namespaces that a rule selects, sorted by path.
@@ -209,7 +209,7 @@ func (s *scan) apply(i int, r *Rule, f selected, status *RuleStatus) {
 	s.by[f.inode] = i
 	old := s.records[f.inode]
 	switch {
-	case old != nil && old.Rule == "":
+	case old != nil && (old.Rule == "" || old.Dataplane != ""):
 		status.Others++
 		return
 	case old != nil && old.Rule == r.Name && old.Spec.equal(&r.Spec):
@@ -232,7 +232,7 @@ func (s *scan) apply(i int, r *Rule, f selected, status *RuleStatus) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errOtherNamespace):
 		return // it vanished
-	case errors.Is(err, errInstalledByCommand):
+	case errors.Is(err, errInstalledByCommand) || errors.Is(err, errInstalledForPod):
 		status.Others++
 	case err != nil:
 		failed.err, failed.delay = err, min(max(2*failed.delay, time.Second), maxRetry)
@@ -262,7 +262,7 @@ func (s *scan) install(r *Rule, f selected) error {
 		return errOtherNamespace
 	}
 	spec := r.Spec
-	_, err = install(n, &spec, s.w.dir, r.Name)
+	_, err = install(n, &spec, s.w.dir, Record{Rule: r.Name})
 	return err
 }
 
@@ -277,7 +277,7 @@ func (s *scan) removeUnselected(rules []Rule, seen map[uint64]bool) bool {
 			continue
 		}
 		began := time.Now()
-		err := s.uninstall(old)
+		err := uninstallRecord(old, s.w.dir)
 		s.changing += time.Since(began)
 		if err != nil {
 			s.w.log.Warn("cannot remove the interception of a rule", "rule", old.Rule, "netns", old.Netns, "error", err)
@@ -289,8 +289,9 @@ func (s *scan) removeUnselected(rules []Rule, seen map[uint64]bool) bool {
 	return all
 }
 
-func (s *scan) uninstall(old *Record) error {
-	n, err := old.open(s.w.dir)
+// uninstallRecord removes an installation, if its namespace still exists.
+func uninstallRecord(old *Record, dir string) error {
+	n, err := old.open(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errGone) {
 		return nil // the renewer removes the record
 	}
@@ -301,6 +302,6 @@ func (s *scan) uninstall(old *Record) error {
 	if n.Inode != old.Inode {
 		return nil
 	}
-	_, err = Uninstall(n, s.w.dir)
+	_, err = Uninstall(n, dir)
 	return err
 }

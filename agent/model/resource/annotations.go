@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/redirect"
 )
 
 // Annotations that restrict which services a proxy may reach.
@@ -228,5 +229,12 @@ func (d *decoder) annotate(h *header, spec Spec) {
 	}
 	if len(faults) == 0 && (!reach.IsZero() || len(reach.Notes) > 0) {
 		reach.into(dp)
+	}
+	if tp := dp.Networking.TransparentProxying; tp != nil && h.labels[redirect.Label] != "" {
+		options, notes, faults := redirect.Annotate("metadata.annotations", tp.Redirect, h.annotations)
+		tp.Redirect, dp.Notes = options, append(dp.Notes, notes...)
+		for _, f := range faults {
+			d.Add(Fault{Field: f.Name, Line: h.annotationsAt, Reason: f.Reason})
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/redirect"
 )
 
 // Dataplane describes the proxy of one workload: its inbounds and outbounds.
@@ -124,6 +125,9 @@ type TransparentProxying struct {
 	DirectAccessServices  []string           `json:"directAccessServices,omitempty"` // "*" for all
 	ReachableServices     []string           `json:"reachableServices,omitempty"`    // empty: all
 	ReachableBackends     *ReachableBackends `json:"reachableBackends,omitempty"`    // nil: all; no refs: none
+	// Redirect has exceptions from the redirection of a pod. Kuma has no such field; see
+	// [redirect.Parse].
+	Redirect *redirect.Options `json:"redirect,omitempty"`
 }
 
 // ReachableBackends lists the service resources that the proxy's config contains.
@@ -319,6 +323,11 @@ func (t *TransparentProxying) validate(v *Validator) {
 	v.Field("ipFamilyMode").optional(t.IPFamilyMode, "UnSpecified", IPFamilyDualStack, IPFamilyIPv4, IPFamilyIPv6)
 	serviceNames(v.Field("directAccessServices"), t.DirectAccessServices)
 	serviceNames(v.Field("reachableServices"), t.ReachableServices)
+	if t.Redirect != nil {
+		for _, f := range t.Redirect.Faults() {
+			v.Field("redirect").Field(f.Name).Faultf("%s", f.Reason)
+		}
+	}
 	if t.ReachableBackends == nil {
 		return
 	}

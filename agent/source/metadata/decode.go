@@ -6,6 +6,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nearside-mesh/nearside/agent/model/redirect"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -43,6 +44,11 @@ func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
 	if own := r.Mesh + "." + r.Name; own != id {
 		return nil, fmt.Errorf("node %q: metadata field %q holds the Dataplane %q of mesh %q, which requires node ID %q; "+
 			"change the Dataplane or the node ID", id, MetadataDataplane, r.Name, r.Mesh, own)
+	}
+	if r.Labels[redirect.Label] != "" {
+		return nil, fmt.Errorf("node %q: metadata field %q holds a Dataplane with the label %s, with which the agent changes a "+
+			"network namespace; remove the label, or store the Dataplane in a file or over the API of the node",
+			id, MetadataDataplane, redirect.Label)
 	}
 	return r, nil
 }

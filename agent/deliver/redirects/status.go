@@ -1,0 +1,60 @@
+package redirects
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// States of clients that ask for a redirection.
+const (
+	stateRedirected = "redirected" // as its Dataplane asks
+	stateStale      = "stale"      // a change is not in force
+	stateFailed     = "failed"     // it gets no config
+)
+
+// Status counts the connected Envoys whose pods are redirected.
+type Status struct {
+	Redirected int    // as their Dataplanes ask
+	Stale      int    // a change is not in force, but the previous redirection is
+	Failed     int    // cannot be redirected; the proxy gets no config
+	Probes     int    // pods with ports that their node reaches around the proxy
+	Fault      string // of one of them
+}
+
+// Status returns the numbers.
+func (r *Redirects) Status() (out Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.proxies {
+		if x.fault != nil {
+			out.Fault = max(out.Fault, x.dataplane.String()+": "+x.fault.Error())
+		}
+		switch {
+		case x.inode != 0 && x.fault == nil:
+			out.Redirected++
+		case x.inode != 0:
+			out.Stale++
+		case x.fault != nil:
+			out.Failed++
+		}
+		if x.inode != 0 && len(x.probes) > 0 {
+			out.Probes++
+		}
+	}
+	return out
+}
+
+var podsDesc = prometheus.NewDesc("nearside_intercept_pods",
+	"Connected Envoys whose Dataplanes ask for the redirection of their pod (nearside.io/redirect), by state: redirected, "+
+		"stale (a change is not in force, but the previous redirection is), or failed (the Envoy gets no config).",
+	[]string{"state"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (r *Redirects) Describe(ch chan<- *prometheus.Desc) { ch <- podsDesc }
+
+// Collect implements [prometheus.Collector].
+func (r *Redirects) Collect(ch chan<- prometheus.Metric) {
+	s := r.Status()
+	for state, n := range map[string]int{stateRedirected: s.Redirected, stateStale: s.Stale, stateFailed: s.Failed} {
+		ch <- prometheus.MustNewConstMetric(podsDesc, prometheus.GaugeValue, float64(n), state)
+	}
+}
