@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -16,8 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostNetns is the network namespace of the node, if the agent is in the PID namespace of the node.
-const hostNetns = "/proc/1/ns/net"
+// hostNetns returns the path of the network namespace of the node, if the agent is in the PID
+// namespace of the node: that of process 1. If a security module protects process 1, it is that of
+// the first kernel thread, which only the PID namespace of the node has.
+func hostNetns() string {
+	const first, kernel = "/proc/1/ns/net", "/proc/2"
+	if _, err := os.Stat(first); errors.Is(err, fs.ErrPermission) {
+		b, _ := os.ReadFile(kernel + "/stat")
+		_, rest, _ := strings.Cut(string(b), ") ")
+		fields := strings.Fields(rest) // from the state on, see proc_pid_stat(5)
+		if len(fields) > 6 {
+			if flags, err := strconv.ParseUint(fields[6], 10, 32); err == nil && flags&kernelThread != 0 {
+				return kernel + "/ns/net"
+			}
+		}
+	}
+	return first
+}
+
+// kernelThread is the flag of kernel threads in /proc/PID/stat (PF_KTHREAD).
+const kernelThread = 0x200000
 
 // Pods installs redirections in the network namespaces of pods. A namespace is that of the process
 // of the pod's Envoy. It is safe for concurrent use.
@@ -118,7 +137,7 @@ func (p *Pods) host() string {
 	if p.Host != "" {
 		return p.Host
 	}
-	return hostNetns
+	return hostNetns()
 }
 
 // envoyUser returns the user of an Envoy as the rules of the namespace see it: in the user

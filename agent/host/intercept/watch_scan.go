@@ -42,7 +42,7 @@ type scan struct {
 func (s *scan) readNamespaces() {
 	s.dirs = map[string]bool{}
 	s.own, _ = namespaceInode(ownPath)
-	s.host, _ = namespaceInode(hostNetns) // 0 if it cannot be read
+	s.host, _ = namespaceInode(hostNetns()) // 0 if it cannot be read
 }
 
 // find returns the namespaces that a rule selects, sorted by path.
