@@ -69,7 +69,7 @@ func (p *Proxies) Examine(peer *Peer, t Target) (g Grant, untested []string, err
 // unmet returns why a peer does not have all pinned properties, or "".
 func (p *Proxies) unmet(pins Pins, peer *Peer) string {
 	here := peer.Local && (!peer.Foreign || peer.Pod != nil)
-	path, pod := peer.Cgroup, peer.pod()
+	path, pod := peer.Cgroup, peer.PodUID()
 	for _, pin := range [...]struct {
 		label, value, name, have string
 		ok                       bool
@@ -91,8 +91,8 @@ func (p *Proxies) unmet(pins Pins, peer *Peer) string {
 	return ""
 }
 
-// pod returns the uid of the pod to which a peer belongs, by its socket or its cgroup, or "".
-func (p *Peer) pod() string {
+// PodUID returns the uid of the pod to which a peer belongs, by its socket or its cgroup, or "".
+func (p *Peer) PodUID() string {
 	if p.Pod != nil {
 		return p.Pod.UID
 	}
@@ -119,8 +119,17 @@ func unitOf(cgroup string) string {
 // /kubepods[/besteffort|/burstable]/podUID, or with systemd
 // /kubepods.slice[/kubepods-QOS.slice]/kubepods[-QOS]-podUID.slice with underscores in the uid.
 // Both may have a parent that the kubelet is configured with; "" for those.
+//
+// An agent in a cgroup namespace, as in a pod with cgroups of version 2, sees paths that begin with
+// the way from its own cgroup, such as /../../podUID/CONTAINER.
 func podOf(cgroup string) string {
 	elements := strings.Split(strings.TrimPrefix(cgroup, "/"), "/")
+	if elements[0] == ".." {
+		for elements[0] == ".." && len(elements) > 1 {
+			elements = elements[1:]
+		}
+		elements = belowKubepods(elements)
+	}
 	top, systemd := elements[0], false
 	if name, ok := strings.CutSuffix(top, ".slice"); ok {
 		top, systemd = name, true
@@ -144,13 +153,25 @@ func podOf(cgroup string) string {
 	return ""
 }
 
+// belowKubepods adds the cgroups above the first one that is not a common parent of a pod and the
+// agent, which is also in a pod.
+func belowKubepods(elements []string) []string {
+	switch first := elements[0]; {
+	case first == "besteffort" || first == "burstable" || strings.HasPrefix(first, "pod"):
+		return append([]string{"kubepods"}, elements...)
+	case strings.HasPrefix(first, "kubepods-"):
+		return append([]string{"kubepods.slice"}, elements...)
+	}
+	return elements
+}
+
 // pinFor returns the narrowest label that pins a Dataplane to a local peer, for a message.
 func pinFor(peer *Peer) string {
 	out := fmt.Sprintf("%s: %q", LabelUser, fmt.Sprint(peer.UID))
 	if u := unitOf(peer.Cgroup); strings.HasSuffix(u, ".service") && !strings.HasPrefix(u, "user@") {
 		out += fmt.Sprintf(" (or, for this unit only, %s: %s)", LabelUnit, clip.Value(u))
 	}
-	if pod := peer.pod(); pod != "" {
+	if pod := peer.PodUID(); pod != "" {
 		out += fmt.Sprintf(" (or, for this pod only, %s: %s)", LabelPod, clip.Value(pod))
 	}
 	return out
