@@ -138,7 +138,8 @@ func (r *Redirects) Opened(st access.Stream) {
 	r.wake()
 }
 
-// Closed records the end of a stream for which [Redirects.Opened] was called. The redirection stays.
+// Closed records the end of a stream for which [Redirects.Opened] was called. The redirection
+// stays.
 func (r *Redirects) Closed(st access.Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,8 +166,8 @@ func (r *Redirects) wake() {
 	}
 }
 
-// Blocked reports whether a client gets no config, because its Dataplane asks for a redirection that
-// is not installed for its process.
+// Blocked reports whether a client gets no config, because its Dataplane asks for a redirection
+// that is not installed for its process.
 func (r *Redirects) Blocked(key node.Key, dataplane *resource.Resource) bool {
 	if dataplane == nil || dataplane.Labels[redirect.Label] == "" {
 		return false

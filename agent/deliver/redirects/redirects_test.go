@@ -181,8 +181,8 @@ func TestBlocked(t *testing.T) {
 	})
 }
 
-// TestFailure: a failed installation is a problem of the Dataplane, and is repeated. A failed change
-// leaves the previous redirection in force.
+// TestFailure: a failed installation is a problem of the Dataplane, and is repeated. A failed
+// change leaves the previous redirection in force.
 func TestFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
@@ -191,7 +191,8 @@ func TestFailure(t *testing.T) {
 		r := s.put(web, store.SourceFile)
 		s.Opened(stream(100, uid))
 		synctest.Wait()
-		const want = "Dataplane/default/web.shop error: it gets no config, because its traffic cannot be redirected: no rights"
+		const want = "Dataplane/default/web.shop error: it gets no config, because its traffic cannot be redirected: " +
+			"no rights"
 		if got := s.problems(); got != want || !s.Blocked(stream(100, uid).Key, r) {
 			t.Errorf("problems %q", got)
 		}
@@ -217,8 +218,8 @@ func TestFailure(t *testing.T) {
 		s.set(func() { s.fail = errors.New("busy") })
 		r = s.put(strings.Replace(web, "redirectPortInbound: 15006", "redirectPortInbound: 15007", 1), store.SourceFile)
 		synctest.Wait()
-		if got := s.problems(); !strings.HasSuffix(got, "its changed redirection is not in force, the previous one is: busy") ||
-			s.Blocked(stream(100, uid).Key, r) {
+		const stale = "its changed redirection is not in force, the previous one is: busy"
+		if got := s.problems(); !strings.HasSuffix(got, stale) || s.Blocked(stream(100, uid).Key, r) {
 			t.Errorf("a failed change: %q", got)
 		}
 		s.set(func() { s.fail = nil })
@@ -290,7 +291,8 @@ func TestSpec(t *testing.T) {
 		{name: "metadata", text: web, source: store.SourceEnvoy, want: []string{"only a Dataplane of a file or of the API"}},
 		{name: "peer", text: web, source: store.SourcePeer, want: []string{"only a Dataplane of a file or of the API"}},
 		{name: "value", text: replace("redirect: pod", "redirect: host"), want: []string{`"host" is not supported; use pod`}},
-		{name: "no pin", text: replace(", nearside.io/pod: 0a1b", ""), want: []string{"the label nearside.io/pod is missing"}},
+		{name: "no pin", text: replace(", nearside.io/pod: 0a1b", ""),
+			want: []string{"the label nearside.io/pod is missing"}},
 		{name: "other pod", text: web, stream: stream(1, "ffff"), want: []string{"its Envoy is in the pod ffff"}},
 		{name: "no pod", text: web, stream: access.Stream{Key: stream(1, "").Key,
 			Peer: access.Peer{Local: true, PID: 1, Cgroup: "/system.slice/envoy.service"}},
@@ -302,7 +304,8 @@ func TestSpec(t *testing.T) {
 			st.Key.Flavor = node.FlavorGRPC
 			return st
 		}(), want: []string{"only an Envoy can receive"}},
-		{name: "no ports", text: replace(", transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}", ""),
+		{name: "no ports",
+			text: replace(", transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}", ""),
 			want: []string{"networking.transparentProxying is missing"}},
 		{name: "one port", text: options("dnsPort: 15001"), want: []string{"redirect.dnsPort is 15001, a port of Envoy"}},
 	} {

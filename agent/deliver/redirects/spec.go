@@ -45,7 +45,8 @@ func (r *Redirects) specOf(key node.Key, peer *access.Peer, rec store.Record) (*
 		return nil, fmt.Errorf("only a Dataplane of a file or of the API of this node may have the label %s; store it there",
 			redirect.Label)
 	case key.Flavor != node.FlavorEnvoy:
-		return nil, errors.New("only an Envoy can receive redirected traffic, and the client is none; run an Envoy in the pod")
+		return nil, errors.New("only an Envoy can receive redirected traffic, and the client is none; " +
+			"run an Envoy in the pod")
 	}
 	if err := belongs(peer, access.PinsOf(rec.Resource.Labels).Pod); err != nil {
 		return nil, err
@@ -94,13 +95,13 @@ func (r *Redirects) specOf(key node.Key, peer *access.Peer, rec store.Record) (*
 func belongs(peer *access.Peer, want string) error {
 	switch have := peer.PodUID(); {
 	case want == "":
-		return fmt.Errorf("the label %s is missing; set it to the uid of the pod, so that only the network namespace of this "+
-			"pod is changed", access.LabelPod)
+		return fmt.Errorf("the label %s is missing; set it to the uid of the pod, so that only the network namespace "+
+			"of this pod is changed", access.LabelPod)
 	case !peer.Local:
 		return errors.New("its Envoy is not connected over a unix socket, so its process is unknown; connect it to xds.sock")
 	case have == "":
-		return fmt.Errorf("its Envoy is not in a pod (its cgroup is %q); run it in a pod of this node, or remove the label %s",
-			clip.Value(peer.Cgroup), redirect.Label)
+		return fmt.Errorf("its Envoy is not in a pod (its cgroup is %q); run it in a pod of this node, "+
+			"or remove the label %s", clip.Value(peer.Cgroup), redirect.Label)
 	case have != want:
 		return fmt.Errorf("its Envoy is in the pod %s, but its Dataplane has the label %s: %s; correct the label",
 			clip.Value(have), access.LabelPod, clip.Value(want))

@@ -67,8 +67,9 @@ var (
 
 // Install redirects the traffic of a pod, as the spec says. It adds the user of the Envoy to
 // EnvoyUsers, and the addresses of the node to ProbeSources if there are ProbePorts. An equal
-// installation for the same Dataplane stays unchanged. Another one is replaced without a gap, except
-// that of a command. It returns the inode of the namespace, and whether it has changed anything.
+// installation for the same Dataplane stays unchanged. Another one is replaced without a gap,
+// except that of a command. It returns the inode of the namespace, and whether it has changed
+// anything.
 func (p *Pods) Install(e Envoy, dataplane string, s Spec) (inode uint64, changed bool, err error) {
 	n, err := p.open(e)
 	if err != nil {
@@ -101,8 +102,8 @@ func (p *Pods) Install(e Envoy, dataplane string, s Spec) (inode uint64, changed
 	return n.Inode, err == nil, err
 }
 
-// open opens the network namespace of a process. The process has not ended by then, so its ID is not
-// that of another one.
+// open opens the network namespace of a process. The process has not ended by then, so its ID is
+// not that of another one.
 func (p *Pods) open(e Envoy) (*Namespace, error) {
 	if e.Pidfd == nil || e.PID <= 0 {
 		return nil, errHidden

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,8 +47,8 @@ func envoyIn(t testing.TB, n *netNS, attr *syscall.SysProcAttr) (e intercept.Env
 	return intercept.Envoy{PID: int32(cmd.Process.Pid), Pidfd: f, UID: 5678}, end
 }
 
-// TestPodInstallation: the redirection of a pod is installed once, replaced when it changes, and adopted by a
-// later agent. It takes precedence over rules, and a command takes precedence over it.
+// TestPodInstallation: the redirection of a pod is installed once, replaced when it changes, and
+// adopted by a later agent. A command does not replace it, and it does not replace a command's.
 func TestPodInstallation(t *testing.T) {
 	w := newWorld(t)
 	e, end := envoyIn(t, w.node, nil)
@@ -103,12 +104,14 @@ func TestPodInstallation(t *testing.T) {
 	// Probes come only from the node.
 	spec.ProbePorts = []uint16{8081}
 	other := newNetNS(t)
-	other.run(t, "link add d0 type veth peer name d1\naddr add 10.5.5.5/24 dev d0\nlink set d0 up\nlink set d1 up\n", "ip", "-batch", "-")
+	other.run(t, "link add d0 type veth peer name d1\naddr add 10.5.5.5/24 dev d0\nlink set d0 up\n"+
+		"link set d1 up\n", "ip", "-batch", "-")
 	install(&intercept.Pods{Dir: w.dir, Host: other.path}, true)
 	check(map[string]string{nodeV4 + ":8081": "inbound"})
 	node := &intercept.Pods{Dir: w.dir, Host: w.outside.path}
 	install(node, true)
-	check(map[string]string{nodeV4 + ":8081": "workload", "[" + nodeV6 + "]:8081": "workload", nodeV4 + ":80": "inbound"})
+	check(map[string]string{nodeV4 + ":8081": "workload", "[" + nodeV6 + "]:8081": "workload",
+		nodeV4 + ":80": "inbound"})
 
 	if _, err := intercept.Install(w.ns, &intercept.Spec{DNSPort: 15053}, w.dir); err == nil ||
 		!strings.Contains(err.Error(), "nearside.io/redirect: pod") {
@@ -173,7 +176,7 @@ func TestPodsOfUserNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	records, errs := intercept.Records(p.Dir)
-	if len(errs) > 0 || len(records) != 1 || len(records[0].Spec.EnvoyUsers) != 1 || records[0].Spec.EnvoyUsers[0] != 5678 {
+	if len(errs) > 0 || len(records) != 1 || !slices.Equal(records[0].Spec.EnvoyUsers, []uint32{5678}) {
 		t.Errorf("records %+v, %v", records, errs)
 	}
 	e.UID = 5678

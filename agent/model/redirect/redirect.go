@@ -5,7 +5,6 @@ package redirect
 import (
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,11 +215,18 @@ func Annotate(path string, have *Options, annotations map[string]string) (*Optio
 	switch {
 	case have == nil:
 		return o, notes, faults
-	case o != nil && !reflect.DeepEqual(o, have):
+	case o != nil && !o.equal(have):
 		notes = append(notes, path+": networking.transparentProxying.redirect takes precedence over the annotations of the "+
 			"redirection; remove one of the two")
 	}
 	return have, notes, faults
+}
+
+func (o *Options) equal(b *Options) bool {
+	return slices.Equal(o.ExcludeInboundPorts, b.ExcludeInboundPorts) && slices.Equal(o.ProbePorts, b.ProbePorts) &&
+		slices.Equal(o.ExcludeOutboundPorts, b.ExcludeOutboundPorts) && slices.Equal(o.ExcludeInboundIPs,
+		b.ExcludeInboundIPs) && slices.Equal(o.ExcludeOutboundIPs, b.ExcludeOutboundIPs) && o.DNSPort == b.DNSPort &&
+		o.WithoutDNS == b.WithoutDNS
 }
 
 func (o *Options) isZero() bool {

@@ -60,9 +60,9 @@ func TestAnnotate(t *testing.T) {
 				got = append(got, f.Name+": "+f.Reason)
 			}
 			text := strings.Join(got, "; ")
-			for _, part := range strings.Split(c.want, "; ") {
-				if !strings.Contains(text, part) {
-					t.Errorf("%s\nlacks %s", text, part)
+			for _, want := range strings.Split(c.want, "; ") {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s\nlacks %s", text, want)
 				}
 			}
 			if n := len(strings.Split(c.want, "; a")); len(got) != n && c.name != "many" {

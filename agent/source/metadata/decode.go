@@ -46,8 +46,8 @@ func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
 			"change the Dataplane or the node ID", id, MetadataDataplane, r.Name, r.Mesh, own)
 	}
 	if r.Labels[redirect.Label] != "" {
-		return nil, fmt.Errorf("node %q: metadata field %q holds a Dataplane with the label %s, with which the agent changes a "+
-			"network namespace; remove the label, or store the Dataplane in a file or over the API of the node",
+		return nil, fmt.Errorf("node %q: metadata field %q holds a Dataplane with the label %s, with which the agent "+
+			"changes a network namespace; remove the label, or store the Dataplane in a file or over the API of the node",
 			id, MetadataDataplane, redirect.Label)
 	}
 	return r, nil
