@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -141,6 +142,32 @@ func TestTypes(t *testing.T) {
 		if code, _, errs := d.nearside("", wrong...); code != command.ExitUsage || !strings.Contains(errs, "-l ") {
 			t.Errorf("%v: exit code %d: %s", wrong, code, errs)
 		}
+	}
+}
+
+// TestGetNamespace lists the resources of a Kubernetes namespace, and shows one by its short name.
+func TestGetNamespace(t *testing.T) {
+	t.Parallel()
+	dir := quickTemp(t)
+	service := "---\napiVersion: kuma.io/v1alpha1\nkind: MeshService\nmetadata: {name: web, namespace: %s}\n" +
+		"spec: {selector: {dataplaneTags: {app: web}}, ports: [{port: 80}]}\n"
+	write(t, dir+"/resources/web.yaml", webDoc+fmt.Sprintf(service, "shop")+fmt.Sprintf(service, "bank"))
+	d := start(t, dir)
+	for args, want := range map[string]string{
+		"get meshservices -o name -n shop":           "meshservice/web.shop\n",
+		"get msvc -o name -n shop -l kuma.io/mesh":   "",
+		"get meshservices -o name -n none":           "",
+		"get meshservice/web -n bank -o name":        "meshservice/web.bank\n",
+		"get meshservice web.bank -n bank -o name":   "meshservice/web.bank\n",
+		"get meshservices -o name --namespace =bank": "",
+	} {
+		if code, out, errs := d.nearside("", strings.Fields(args)...); code != command.ExitOK || out != want {
+			t.Errorf("%s: exit code %d, %q %s", args, code, out, errs)
+		}
+	}
+	if code, _, errs := d.nearside("", "get", "meshservice", "web", "-n", "none"); code == command.ExitOK ||
+		!strings.Contains(errs, "web.none") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
 func getCommand(env *command.Env) *cobra.Command {
 	var all bool
-	var labels string
+	var labels, namespace string
 	view := &listView{}
 	cmd := &cobra.Command{
 		Use:        "get TYPE [NAME]",
@@ -34,6 +35,7 @@ change, and -o name prints the name and, after a space, added, changed, or delet
   nearside get meshtimeouts -A -o wide
   nearside get mt slow -m shop -o yaml
   nearside get dataplanes -l kuma.io/service=web
+  nearside get meshservices -n shop
   nearside get mt --sort-by age --no-headers
   nearside get dataplanes -w
   nearside get mesh/default -o json`,
@@ -43,12 +45,17 @@ change, and -o name prints the name and, after a space, added, changed, or delet
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list all meshes")
 	cmd.Flags().StringVarP(&labels, "selector", "l", "",
 		"list those with these labels, or tags of a Dataplane: KEY=VALUE or KEY, separated by commas")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "list those of a Kubernetes namespace, or show NAME of it")
 	cmd.Flags().BoolVarP(&view.watch, "watch", "w", false, "keep printing changes")
 	cmd.Flags().BoolVar(&view.noHeaders, "no-headers", false, "omit the header line")
 	cmd.Flags().StringVar(&view.sortBy, "sort-by", "",
 		"sort by name, age, revision, or a field such as .spec.targetRef.kind")
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		one := len(args) == 2 || strings.Contains(args[0], "/")
+		if namespace != "" && !one {
+			labels = strings.TrimPrefix(labels+","+resource.LabelNamespace+"="+namespace, ",")
+		}
 		chosen, err := parseSelector(labels)
 		if err == nil {
 			err = view.check(*format)
@@ -57,7 +64,7 @@ change, and -o name prints the name and, after a space, added, changed, or delet
 			return err
 		}
 		view.format, view.chosen, view.labels = *format, chosen, labels
-		if len(args) == 2 || strings.Contains(args[0], "/") {
+		if one {
 			if all {
 				return command.Usagef("-A lists the resources of all meshes; omit it to show one by NAME")
 			}
@@ -67,6 +74,10 @@ change, and -o name prints the name and, after a space, added, changed, or delet
 			r, err := command.Resolve(cmd.Context(), env, args)
 			if err != nil {
 				return err
+			}
+			if namespace != "" && !strings.HasSuffix(r.Name, "."+namespace) {
+				r.Name += "." + namespace // the name of a resource of a namespace
+				env.Named = &r
 			}
 			view.kind, view.mesh, view.name = r.Kind, r.Mesh, r.Name
 		} else {
