@@ -83,6 +83,23 @@ func TestDirsAreWatched(t *testing.T) {
 	}
 }
 
+// TestLastPodLeaves removes the only file of a directory of the watcher. Its resources do not stay
+// as long as those of a directory that a tool may be recreating.
+func TestLastPodLeaves(t *testing.T) {
+	s := agenttest.Memory(t)
+	w := watchDirs(t, twoDirs(t), s, access.TemplateKubernetes, func(o *directory.Options) {
+		o.Retain, o.RetainDeleted, o.Settle = time.Hour, 30*time.Millisecond, 10*time.Millisecond
+	})
+	changed, stop := s.Watch()
+	defer stop()
+	pods := func() int { return len(s.Snapshot().Set().Kind("Dataplane")) }
+	w.write("b/pod.yaml", "{apiVersion: kuma.io/v1alpha1, kind: Dataplane, metadata: {name: pod, namespace: shop}, spec: "+
+		"{networking: {address: 10.0.0.9, inbound: [{port: 8080, tags: {kuma.io/service: web}}]}}}\n")
+	agenttest.Await(t, "the pod is there", changed, func() bool { return pods() == 1 })
+	agenttest.Do(t, os.Remove(w.path("b/pod.yaml")))
+	agenttest.Await(t, "the pod is gone", changed, func() bool { return pods() == 0 })
+}
+
 // TestDirRole checks that resources are refused if the role of the directory does not allow them,
 // and that the other resources of the file are used.
 func TestDirRole(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -62,7 +63,7 @@ func (s *Source) retainFiles(next map[string]*fileState) {
 		// Without a limit, files that appear and vanish repeatedly would accumulate.
 		bytes[dir], count[dir] = bytes[dir]+f.sig.size, count[dir]+1
 		if len(f.resources) > 0 && s.begun && bytes[dir] <= s.o.TotalBytes && count[dir] <= s.o.Files &&
-			s.retain(f, how, others[dir], now) {
+			s.retain(f, how, others[dir] || s.role(path) == access.TemplateKubernetes, now) {
 			continue
 		}
 		if f.vanished {
@@ -76,8 +77,9 @@ func (s *Source) retainFiles(next map[string]*fileState) {
 }
 
 // retain reports whether the grace time of a file without content has not ended, and schedules a
-// scan for its end. The grace time is shorter for a deleted file if other files remain. A tool may
-// be recreating an empty file or a whole directory.
+// scan for its end. The grace time is shorter for a deleted file if other files remain, or if its
+// writer follows Kubernetes: the last pod of a node leaves as fast as others. Other tools may be
+// recreating an empty file or a whole directory.
 func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bool {
 	grace := s.o.Retain
 	if f.vanished && others {
