@@ -105,6 +105,7 @@ func (m *machine) startAgent(join int) {
 	m.t.Helper()
 	settings := []string{m.dir, "node.name=" + m.name, "gossip.bind=" + nodeV4(m.n) + ":" + poolPort,
 		"gossip.keyringFile=" + filepath.Join(m.dir, "keyring"),
+		fmt.Sprintf("resources.dir=[{path: %s/resources, role: kubernetes}]", m.dir),
 		"xds.socket.mode=0666", fmt.Sprintf(`xds.access=[{user: "%d", nodes: ["*"]}]`, envoyUser)}
 	if join != m.n {
 		settings = append(settings, "gossip.join="+nodeV4(join)+":"+poolPort)

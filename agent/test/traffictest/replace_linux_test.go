@@ -35,8 +35,8 @@ type replaced struct {
 	workload *http.Server
 }
 
-// start starts the workload and its Envoy.
-func (r *replaced) start() {
+// serve starts the workload.
+func (r *replaced) serve() {
 	t := r.t
 	t.Helper()
 	l, err := r.w.net.nodes[r.n].listen("127.0.0.1:8080")
@@ -47,6 +47,13 @@ func (r *replaced) start() {
 	})}
 	go r.workload.Serve(l)
 	t.Cleanup(func() { r.workload.Close() })
+}
+
+// start starts the workload and its Envoy.
+func (r *replaced) start() {
+	t := r.t
+	t.Helper()
+	r.serve()
 	name, rows := strings.TrimPrefix(r.id, "default."), ""
 	if r.n == 3 { // it has a TCP service, too
 		rows = `, {"port": 8082, "servicePort": 5432, "serviceAddress": "127.0.0.1", ` +
@@ -218,6 +225,25 @@ func TestTrafficRollingReplacement(t *testing.T) {
 		if len(failed) > 0 || total < 100 {
 			t.Errorf("%d of %d requests failed: %s", len(failed), total, last)
 		}
+	})
+	t.Run("only the workload", func(t *testing.T) { // its Envoy stays
+		total, rounds := 0, 0
+		var failed []time.Time
+		for ; total < 3000; rounds++ {
+			for _, r := range shops {
+				r.drain(t, "--wait", "--timeout", "20s")
+				r.workload.Close()
+				r.serve()
+				r.drain(t, "--undo")
+				r.used(t)
+			}
+			n, f, last := load.take()
+			total, failed = total+n, append(failed, f...)
+			if len(f) > 0 {
+				t.Errorf("round %d: %d of %d requests failed: %s", rounds, len(f), n, last)
+			}
+		}
+		t.Logf("%d workloads replaced: %d of %d requests failed", rounds*len(shops), len(failed), total)
 	})
 	t.Run("undone", func(t *testing.T) {
 		r := shops[0]
