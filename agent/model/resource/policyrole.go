@@ -6,13 +6,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// role sets the role of a policy in a namespace, as Kuma's control plane does. Writers of a
-// namespace cannot choose another one: the role decides which proxies the policy selects. Policies
-// in the namespaces of operators apply to all.
+// role sets the role of a policy in a namespace that has none, as Kuma's control plane does. It
+// decides which proxies the policy selects. Policies in the namespaces of operators apply to all.
 func (d *decoder) role(h *header, root *strict.Node, spec Spec) {
 	p, ok := spec.(*Policy)
 	ns := h.labels[LabelNamespace]
-	if !ok || !h.kubernetes || ns == "" || ns == "kuma-system" || ns == "nearside" {
+	if !ok || !h.kubernetes || ns == "" || ns == "kuma-system" || ns == "nearside" || h.labels[LabelPolicyRole] != "" {
 		return
 	}
 	own, role := 0, "consumer"
@@ -32,10 +31,6 @@ func (d *decoder) role(h *header, root *strict.Node, spec Spec) {
 	case own > 0:
 		d.fault(root, "spec.to", "%d of %d items are for services of the namespace %q and apply to all clients, "+
 			"the others only to clients in this namespace; make two policies", own, len(p.To), ns)
-	}
-	if have := h.labels[LabelPolicyRole]; have != "" && have != role && len(d.Faults) == 0 {
-		d.fault(root, h.labelPath, "the label %s is %s, but this policy in the namespace %q has the role %s; "+
-			"remove the label", LabelPolicyRole, strict.Quote(have), ns, role)
 	}
 	h.labels[LabelPolicyRole] = role
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestPolicyRoles decodes policies of a namespace. Their role follows from their items, and a label
-// cannot widen it.
+// TestPolicyRoles decodes policies of a namespace. Their role follows from their items, unless they
+// have a label.
 func TestPolicyRoles(t *testing.T) {
 	r := registry(t)
 	const to, from = "to: [%]", "from: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]"
@@ -31,9 +31,7 @@ func TestPolicyRoles(t *testing.T) {
 		{"inbound, the same label", "shop", "workload-owner", from, "workload-owner"},
 		{"own service and others", "shop", "", items(own, all), "spec.to: 1 of 2 items are for services of the namespace"},
 		{"both directions", "shop", "", from + ", " + items(all), "spec: from, rules, and to exclude each other"},
-		{"label of an operator", "shop", "system", items(all), `metadata.labels: the label kuma.io/policy-role is "system", ` +
-			`but this policy in the namespace "shop" has the role consumer; remove the label`},
-		{"label of a producer", "shop", "producer", from, "has the role workload-owner; remove the label"},
+		{"label of an operator", "shop", "system", items(own, all), "system"},
 		{"operators", "kuma-system", "", from + ", " + items(own, all), ""},
 		{"operators, a producer of another zone", "kuma-system", "producer", items(all), "producer"},
 	} {

@@ -112,7 +112,7 @@ func role(spec any, namespace string) string {
 		name, _ := target["name"].(string)
 		kind, _ := target["kind"].(string)
 		ns, given := target["namespace"].(string)
-		if kind != "MeshService" || name == "" || given && ns != namespace {
+		if kind != "MeshService" && kind != "MeshHTTPRoute" || name == "" || given && ns != namespace {
 			return roleConsumer
 		}
 	}
