@@ -41,7 +41,8 @@ func review(pod string) string {
 		pod + `}}`
 }
 
-const pod = `{"metadata": {"generateName": "web-", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "app"}]}}`
+const pod = `{"metadata": {"generateName": "web-", "labels": {"app": "web"}},
+	"spec": {"containers": [{"name": "app"}]}}`
 
 type answer struct {
 	APIVersion, Kind string
