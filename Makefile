@@ -29,6 +29,7 @@ demo: build ## show the main features with real xDS clients and the Envoy of "ma
 
 test: ## run all tests
 	$(GO) test ./...
+	$(GO) -C packaging/kubernetes/watcher test ./...
 
 race: ## run the tests of packages that start goroutines under the race detector
 	$(GO) test -race -short $$(bash .ci/goroutine-packages)
