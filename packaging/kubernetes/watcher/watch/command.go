@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -50,14 +51,17 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		"namespaces, separated by commas, whose custom resources apply to the whole mesh")
 	socket := flags.String("health-socket", "", "Unix socket of the health check; default: "+defaultSocket+" below --dir")
 	kubeconfig := flags.String("kubeconfig", "", "kubeconfig file, to run outside of a pod")
-	debug := flags.Bool("debug", false, "log each file that is written")
+	verbose := flags.Bool("debug", false, "log each file that is written")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
 		}
 		return exitUsage
 	}
-	log := logger(stdout, *debug)
+	log := logger(stdout, *verbose)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // the first lists are the peak of memory, and little happens afterwards
+	}
 	o := Options{Node: *node, Config: *config, Dir: *dir, Socket: cmp.Or(*socket, filepath.Join(*dir, defaultSocket)), Log: log}
 	if *policies {
 		o.System = strings.FieldsFunc(*system, func(r rune) bool { return r == ',' || r == ' ' })
@@ -114,9 +118,9 @@ func kubernetes(kubeconfig string) (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
 
-func logger(w io.Writer, debug bool) *slog.Logger {
+func logger(w io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
-	if debug {
+	if verbose {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
