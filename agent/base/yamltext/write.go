@@ -166,7 +166,7 @@ func (w *writer) collect(n *Node, parent int, inFlow bool) {
 		w.insertFlow(n)
 	case n.Kind == Mapping && n.first >= 0:
 		column = w.column(n.first)
-		w.insertBlock(n.first, n.inserted())
+		w.insertKeys(n, column)
 	case n.Kind == Sequence && n.tail != nil:
 		at := w.dash(n)
 		column = w.column(at)
@@ -224,6 +224,29 @@ func (w *writer) insertBlock(at int, entries []Key) {
 		text += w.entry(e.Name, e.Value, column) + w.eol + strings.Repeat(" ", column)
 	}
 	w.changes = append(w.changes, change{at, at, text})
+}
+
+// insertKeys inserts the keys of a block mapping before its first one. If that one follows the dash
+// of a list, and has its value in the same line, they are inserted after this line, which stays
+// whole.
+func (w *writer) insertKeys(n *Node, column int) {
+	end := w.lineEnd(n.first)
+	var first *Node
+	if len(n.Keys) > n.leading && n.Keys[n.leading].at == n.first {
+		first = n.Keys[n.leading].Value
+	}
+	if w.lineIndent(n.first) == column || first == nil || first.Kind != Scalar || first.bare || first.style == block ||
+		first.at > end || w.end(first, column+1) > end {
+		w.insertBlock(n.first, n.inserted())
+		return
+	}
+	text := ""
+	for _, e := range n.inserted() {
+		text += w.eol + strings.Repeat(" ", column) + w.entry(e.Name, e.Value, column)
+	}
+	if text != "" {
+		w.changes = append(w.changes, change{end, end, text})
+	}
 }
 
 // commentsAbove returns the offset of the first comment of the lines directly above the entry at an

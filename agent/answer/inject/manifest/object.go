@@ -31,12 +31,18 @@ func (in *injector) object(t Text, n *yamltext.Node) {
 	}
 	path := strings.Join(kind.path, ".")
 	fail := func(line int, field string, err error) {
+		reason := err.Error()
+		// errors about a template begin with the path below it
+		if first, rest, ok := strings.Cut(reason, ": "); ok && field == "" &&
+			(strings.HasPrefix(first, "spec.") || strings.HasPrefix(first, "metadata.")) {
+			field, reason = first, rest
+		}
 		if path != "" && field != "" {
 			field = path + "." + field
 		} else if path != "" {
 			field = path
 		}
-		in.fail(&strict.Fault{Line: max(line, n.Line), Field: field, Reason: err.Error()}, t, shown)
+		in.fail(&strict.Fault{Line: max(line, n.Line), Field: field, Reason: reason}, t, shown)
 	}
 	if key, line := n.Duplicate(); key != "" {
 		reason := fmt.Sprintf("the key %q is given twice: remove one of them", key)
@@ -68,7 +74,9 @@ func (in *injector) object(t Text, n *yamltext.Node) {
 	}
 	edits, notes, err := inject.Plan(pod, in.Options.Options)
 	if err != nil {
-		fail(template.Line, "", err)
+		for _, e := range split(err) {
+			fail(template.Line, "", e)
+		}
 		return
 	}
 	o.Outcome, o.Notes = Injected, notes
@@ -91,6 +99,14 @@ func (in *injector) object(t Text, n *yamltext.Node) {
 func (in *injector) report(t Text, n *yamltext.Node, o Object) {
 	o.File, o.Line = t.Name, n.Line
 	in.result.Objects = append(in.result.Objects, o)
+}
+
+// split returns the parts of a joined error.
+func split(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
 }
 
 func lineOf(nodes ...*yamltext.Node) int {
