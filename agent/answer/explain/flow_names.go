@@ -45,8 +45,9 @@ func (t *Traffic) classify(p *flowProxy, name string) (names.Classification, err
 	return c.Classify(name, c.Client(t.namesMesh(), p.dataplane))
 }
 
-// resolve finds the address of a name as the resolver answers it. A name of one label that the
-// resolver forwards may be the name of a service: its address is that of the outbound.
+// resolve finds the address of a name as the resolver answers it. A name that the resolver forwards
+// may be that of a service, of one label or in the DNS of a Kubernetes cluster: its address is that
+// of the outbound.
 func (t *Traffic) resolve(p *flowProxy, d *dialled, port uint16) error {
 	var err error
 	if d.is, err = t.classify(p, d.host); err != nil {
@@ -70,7 +71,7 @@ func (t *Traffic) resolve(p *flowProxy, d *dialled, port uint16) error {
 			fmt.Sprintf("the resolver hides %s, whose address is %s, from this dataplane", d.host, at)
 		return nil
 	}
-	if isService := serviceNamed(&d.is, d.host); isService != nil {
+	if isService := p.serviceNamed(d); isService != nil {
 		if o := p.nearestOutbound(port, isService); o != nil {
 			d.dst = netip.AddrPortFrom(o.Address, uint16(o.Port))
 			d.note = fmt.Sprintf("the workload reaches %s at %s", d.host, d.dst)
@@ -115,13 +116,31 @@ func (p *flowProxy) nearestOutbound(port uint16, accepts func(*mesh.Outbound) bo
 }
 
 // serviceNamed returns a filter for the outbounds of the services that have a name of one label,
-// such as backend. It returns nil for names that the meshes own, and for names with a dot, which
-// may exist outside the mesh.
-func serviceNamed(is *names.Classification, name string) func(*mesh.Outbound) bool {
-	if is.Class != names.ClassForwarded || strings.Contains(name, ".") {
+// such as backend, or the name of a Service in the cluster of the dataplane. It returns nil for names
+// that the meshes own, and for names with a dot that may exist outside the mesh.
+func (p *flowProxy) serviceNamed(d *dialled) func(*mesh.Outbound) bool {
+	in := clusterName(d.host, p.dataplane.Namespace())
+	short := !strings.Contains(d.host, ".")
+	if d.is.Class != names.ClassForwarded || !short && in == "" {
 		return nil
 	}
-	return func(o *mesh.Outbound) bool { return slices.Contains(namesOf(o), name) }
+	return func(o *mesh.Outbound) bool {
+		return o.Service.Resource.Kind == mesh.KindMeshService && o.Service.Resource.Name == in ||
+			short && slices.Contains(namesOf(o), d.host)
+	}
+}
+
+// clusterName returns the name of the MeshService that a host means in a Kubernetes cluster for the
+// pods of a namespace, or "".
+func clusterName(host, namespace string) string {
+	host = strings.TrimSuffix(strings.TrimSuffix(host, ".cluster.local"), ".svc")
+	switch dots := strings.Count(host, "."); {
+	case namespace == "" || dots > 1:
+		return ""
+	case dots == 0:
+		return host + "." + namespace
+	}
+	return host
 }
 
 // outboundsOf returns a filter for the outbounds of the service that owns a name.
@@ -148,7 +167,7 @@ func (t *Traffic) outboundsOf(n *names.Name) func(*mesh.Outbound) bool {
 // unknown, it becomes that of the service.
 func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.ReachVerdict) {
 	none := policy.ReachVerdict{}
-	isService := serviceNamed(&d.is, d.host)
+	isService := p.serviceNamed(d)
 	if t.mesh.Policies == nil || d.any && isService == nil {
 		return nil, none
 	}

@@ -18,7 +18,7 @@ func (t *Traffic) meshNameReason(p *flowProxy, host string, port uint16) string 
 	if err != nil {
 		return ""
 	}
-	isNamed := serviceNamed(&name, host)
+	isNamed := p.serviceNamed(&dialled{host: host, is: name})
 	if name.Owner != nil {
 		isNamed = t.outboundsOf(name.Owner)
 	}

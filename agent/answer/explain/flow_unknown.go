@@ -22,7 +22,7 @@ func (t *Traffic) noDestination(p *flowProxy, d *dialled) *Flow {
 	if !d.any {
 		return nil
 	}
-	is := serviceNamed(&d.is, d.host)
+	is := p.serviceNamed(d)
 	if d.is.Owner != nil {
 		is = t.outboundsOf(d.is.Owner)
 	}
