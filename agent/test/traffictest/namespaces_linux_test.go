@@ -172,7 +172,9 @@ func TestTrafficByNamespace(t *testing.T) {
 	for _, c := range []struct {
 		from, to *pod
 		want     string
-	}{{&list[3], &list[4], "store of blue"}, {&list[0], &list[4], "store of blue"}, {&list[0], &list[1], "backend of red"}} {
+	}{
+		{&list[3], &list[4], "store of blue"}, {&list[0], &list[4], "store of blue"}, {&list[0], &list[1], "backend of red"},
+	} {
 		if got := ask(c.from, netip.AddrPortFrom(netip.MustParseAddr(c.to.cluster), 80), "/rows"); got != c.want {
 			t.Errorf("%s calls /rows of %s: %q, want %q", c.from.id(), c.to.id(), got, c.want)
 		}
