@@ -211,6 +211,10 @@ func (h *host) published(uid, volume string) {
 	if a.Uid != agent || a.Gid != agent || a.Mode&0o7777 != 0o755 {
 		h.Errorf("the directory belongs to %d:%d with mode %04o", a.Uid, a.Gid, a.Mode&0o7777)
 	}
+	h.must(unix.Stat(filepath.Dir(h.poddir(uid)), &b))
+	if b.Uid != 0 || b.Gid != agent || b.Mode&0o7777 != 0o750 {
+		h.Errorf("the directory of all pods belongs to %d:%d with mode %04o", b.Uid, b.Gid, b.Mode&0o7777)
+	}
 	var st unix.Statfs_t
 	h.must(unix.Statfs(h.target(uid, volume), &st))
 	if want := int64(unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC); st.Flags&want != want {

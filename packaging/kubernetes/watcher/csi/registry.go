@@ -41,7 +41,7 @@ func openRegistry(runDir string, owner int, create bool) (*registry, error) {
 	}
 	defer run.Close()
 	if create {
-		if err := unix.Mkdirat(int(run.Fd()), "pods", 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := unix.Mkdirat(int(run.Fd()), "pods", 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 			return nil, &os.PathError{Op: "mkdir", Path: runDir + "/pods", Err: err}
 		}
 	}
@@ -71,8 +71,10 @@ func (r *registry) open() error {
 	} else if err != nil {
 		return &os.PathError{Op: "lock", Path: r.dir.Name(), Err: err}
 	}
-	if st.Mode&0o777 != 0o755 { // the umask removes bits of a new directory
-		if err := r.dir.Chmod(0o755); err != nil {
+	// Sockets below it identify pods, so other users must not reach them by this path. A bind mount
+	// needs no access to it.
+	if st.Mode&0o777 != 0o750 || int(st.Gid) != r.owner {
+		if err := errors.Join(r.dir.Chown(os.Geteuid(), r.owner), r.dir.Chmod(0o750)); err != nil {
 			return err
 		}
 	}
