@@ -119,6 +119,7 @@ image: ## build both images for amd64 and arm64 in dist (OCI layouts) without a 
 
 kubernetes-manifests: build ## validate the manifests, and compare them with the chart and with bin/nearside
 	cd $(K8S)/test && NEARSIDE_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 ./...
+	cd $(K8S)/watcher && $(GO) vet ./... && $(GO) test -count=1 ./...
 
 kubernetes-test: ## test the manifests and the mesh on a real single-node Kubernetes (needs root)
 	packaging/kubernetes/test/cluster

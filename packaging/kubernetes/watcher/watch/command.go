@@ -62,7 +62,8 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // the first lists are the peak of memory, and little happens afterwards
 	}
-	o := Options{Node: *node, Config: *config, Dir: *dir, Socket: cmp.Or(*socket, filepath.Join(*dir, defaultSocket)), Log: log}
+	o := Options{Node: *node, Config: *config, Dir: *dir, Log: log,
+		Socket: cmp.Or(*socket, filepath.Join(*dir, defaultSocket))}
 	if *policies {
 		o.System = strings.FieldsFunc(*system, func(r rune) bool { return r == ',' || r == ' ' })
 	}
