@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/redirect"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -22,7 +23,6 @@ const (
 	virtualProbesPortAnnotation = "kuma.io/virtual-probes-port"
 	appDrainTimeAnnotation      = "nearside.io/app-drain-time"
 	resourcesAnnotation         = "nearside.io/sidecar-resources"
-	probePortsAnnotation        = "nearside.io/probe-ports"
 	gatewayAnnotation           = "kuma.io/gateway"
 )
 
@@ -33,7 +33,7 @@ var effects = map[string]effect{
 	InjectionKey: {}, MeshKey: {}, InjectedAnnotation: {}, InjectionAnnotation: {},
 	sidecarUIDAnnotation: {}, concurrencyAnnotation: {}, logLevelAnnotation: {}, componentLogLevelAnnotation: {},
 	envVarsAnnotation: {}, drainTimeAnnotation: {}, virtualProbesAnnotation: {}, virtualProbesPortAnnotation: {},
-	appDrainTimeAnnotation: {}, resourcesAnnotation: {}, probePortsAnnotation: {}, gatewayAnnotation: {},
+	appDrainTimeAnnotation: {}, resourcesAnnotation: {}, gatewayAnnotation: {},
 
 	resource.AnnotationReachableBackends: {}, resource.AnnotationReachableServices: {}, resource.AnnotationHTTPProbes: {},
 	"kuma.io/direct-access-services": {}, "kuma.io/ignore": {},
@@ -71,6 +71,14 @@ func (p *parser) check(pod Pod) {
 	for _, n := range reach.Notes {
 		p.notes = append(p.notes, Note{Text: n, Warning: true})
 	}
+	_, notes, invalid := redirect.Parse(p.annotations)
+	for _, f := range invalid {
+		p.faultf(f.Name, "%s", f.Reason)
+	}
+	for _, n := range notes {
+		p.notes = append(p.notes, Note{Text: "metadata.annotations" + n, Warning: true})
+	}
+	known := append(slices.Sorted(maps.Keys(effects)), redirect.Annotations()...)
 	switch v := p.annotations[gatewayAnnotation]; v {
 	case "", "enabled", "true", "disabled", "false":
 	case "builtin":
@@ -80,18 +88,18 @@ func (p *parser) check(pod Pod) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.annotations)) {
 		value := p.annotations[key]
-		e, known := effects[key]
+		e, listed := effects[key]
 		switch {
-		case known && (e.reason == "" || slices.Contains(strings.Split(e.anyway, ","), value)):
-		case known:
+		case listed && (e.reason == "" || slices.Contains(strings.Split(e.anyway, ","), value)):
+		case listed:
 			p.note(key, "without effect: "+e.reason)
-		case strings.HasSuffix(key, ".service.kuma.io/protocol"), ofRedirection(key):
+		case strings.HasSuffix(key, ".service.kuma.io/protocol"), slices.Contains(known, key):
 		case strings.HasPrefix(key, "prometheus.metrics.kuma.io/"):
 			p.note(key, "without effect: metrics of applications are not forwarded; scrape the port of the application and "+
 				"exclude it with "+excludeInboundPorts)
 		case ofMesh(key):
 			text := "no such annotation is known, so it is without effect"
-			if near := strict.Nearest(key, slices.Sorted(maps.Keys(effects))); near != "" {
+			if near := strict.Nearest(key, known); near != "" {
 				text += "; did you mean " + near + "?"
 			}
 			p.note(key, text)
@@ -106,12 +114,6 @@ func (p *parser) check(pod Pod) {
 }
 
 const excludeInboundPorts = "traffic.kuma.io/exclude-inbound-ports"
-
-// ofRedirection reports whether the redirection of the pod's traffic reads an annotation.
-func ofRedirection(key string) bool {
-	return strings.HasPrefix(key, "traffic.kuma.io/") || strings.HasPrefix(key, "kuma.io/transparent-proxying") ||
-		key == "kuma.io/builtindns" || key == "kuma.io/builtindnsport"
-}
 
 // ofMesh reports whether a key belongs to Kuma or nearside.
 func ofMesh(key string) bool {

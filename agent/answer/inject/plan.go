@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/model/redirect"
 )
 
 // InjectionAnnotation identifies what was injected: other options, or another version of nearside,
@@ -50,7 +52,7 @@ func Plan(pod Pod, o Options) (Edits, []Note, error) {
 		annotate(MeshKey, s.mesh)
 	}
 	if probes.ports != "" {
-		annotate(probePortsAnnotation, probes.ports)
+		annotate(redirect.AnnotationProbePorts, probes.ports)
 	}
 	edits = append(edits, probes.edits...)
 	edits = append(edits, lifecycles.edits...)

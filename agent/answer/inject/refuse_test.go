@@ -29,6 +29,7 @@ func TestPlanRefuses(t *testing.T) {
 		"mesh":        {annotated("kuma.io/mesh", "a.b"), "kuma.io/mesh", `"a.b"`},
 		"probes":      {annotated("kuma.io/virtual-probes", "maybe"), "virtual-probes", `"maybe"`},
 		"probes port": {annotated("kuma.io/virtual-probes-port", "9902"), "virtual-probes-port", `"9902"`},
+		"excluded":    {annotated("traffic.kuma.io/exclude-inbound-ports", "80,x"), "exclude-inbound-ports", `"x"`},
 		"gateway":     {annotated("kuma.io/gateway", "builtin"), "kuma.io/gateway", "builtin"},
 		"reach":       {annotated("kuma.io/reachable-backends", "refs: [{kind: MeshService, nam: x}]"), "backends", "nam"},
 		"resources":   {annotated("nearside.io/sidecar-resources", "{limits: {memory: 1x}}"), "limits.memory", `"1x"`},
@@ -79,6 +80,9 @@ func TestPlanNotes(t *testing.T) {
 		{"kuma.io/sidecar-uuid", "1", "did you mean kuma.io/sidecar-uid?"},
 		{"nearside.io/pod", "uid", "no such annotation"},
 		{"example.org/x", "y", ""},
+		{"traffic.kuma.io/exclude-outbound-ports", "5432", ""},
+		{"traffic.kuma.io/exclude-outbound-port", "5432", "did you mean traffic.kuma.io/exclude-outbound-ports?"},
+		{"kuma.io/transparent-proxying", "enabled", ""},
 		{"kuma.io/sidecar-drain-time", "29s", ""},
 	} {
 		_, pod := template(t, annotated(c.key, c.value))
@@ -111,9 +115,9 @@ func FuzzPlan(f *testing.F) {
 		if err != nil || len(edits) == 0 {
 			return
 		}
-		again, _, err := inject.Plan(pod, inject.Options{})
+		second, _, err := inject.Plan(pod, inject.Options{})
 		a, _ := json.Marshal(edits)
-		b, _ := json.Marshal(again)
+		b, _ := json.Marshal(second)
 		if err != nil || string(a) != string(b) {
 			t.Fatalf("the same input gave other edits: %v", err)
 		}

@@ -134,6 +134,16 @@ var without = []struct{ key, anyway, reason string }{
 	{"traffic.kuma.io/transparent-proxy-configmap-name", "", "use the annotations for single settings"},
 }
 
+// Annotations returns the annotations that [Parse] reads.
+func Annotations() []string {
+	out := []string{AnnotationProbePorts, excludeInboundPorts, excludeOutboundPorts, excludeInboundIPs, excludeOutboundIPs,
+		builtinDNS, builtinDNSPort}
+	for _, w := range without {
+		out = append(out, w.key)
+	}
+	return out
+}
+
 // Parse returns the options that the annotations of a pod set, notes about annotations without
 // effect, and faults by annotation. All other annotations are ignored. It returns nil if no
 // annotation sets an option.
