@@ -72,6 +72,7 @@ func TestRefused(t *testing.T) {
 		"many nodes": {func(r *request) {
 			r.VolumeCapability.AccessMode.Mode = spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
 		}, "MULTI_NODE_MULTI_WRITER"},
+		"writable":     {func(r *request) { r.Readonly = false }, "csi.readOnly: true"},
 		"file system":  {func(r *request) { r.VolumeCapability.GetMount().FsType = "ext4" }, "remove csi.fsType"},
 		"mount flags":  {func(r *request) { r.VolumeCapability.GetMount().MountFlags = []string{"dev"} }, "nodev"},
 		"mount group":  {func(r *request) { r.VolumeCapability.GetMount().VolumeMountGroup = "0" }, "fsGroupPolicy"},

@@ -154,6 +154,8 @@ func checkVolume(r *csi.NodePublishVolumeRequest) error {
 	case mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER &&
 		mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:
 		return fmt.Errorf("volume_capability.access_mode: %s is not possible: use an inline volume of a pod", mode)
+	case !r.GetReadonly(): // a container runtime may replace the flags of the mount
+		return errors.New("readonly: false is not possible: set csi.readOnly: true for the volume of the pod")
 	case c.GetMount().GetFsType() != "":
 		return fmt.Errorf("fsType: %q is not possible: remove csi.fsType from the volume of the pod",
 			clip(c.GetMount().GetFsType()))
