@@ -136,12 +136,12 @@ func (l *loop) report() {
 		out.API.AwaySince = &since
 	}
 	text, err := json.MarshalIndent(out, "", "  ")
-	if err != nil || bytes.Equal(text, l.written) {
+	if text = append(text, '\n'); err != nil || bytes.Equal(text, l.written) {
 		return
 	}
 	l.h.status.Store(&text)
 	path := filepath.Join(l.o.Dir, "status.json")
-	if err := replaceFile(path, append(text, '\n')); err != nil {
+	if err := replaceFile(path, text); err != nil {
 		l.o.Log.Warn("cannot write the status", "file", path, "error", err)
 		return
 	}
@@ -168,7 +168,7 @@ type health struct {
 func (h *health) beat() { h.last.Store(h.now().UnixNano()) }
 
 func (h *health) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	text := []byte("{}")
+	text := []byte("{}\n")
 	if p := h.status.Load(); p != nil {
 		text = *p
 	}
@@ -184,7 +184,7 @@ func (h *health) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(code)
-	_, _ = rw.Write(append(text, '\n'))
+	_, _ = rw.Write(text)
 }
 
 // serve answers on a Unix socket until stop is called.
