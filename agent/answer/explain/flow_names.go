@@ -116,8 +116,8 @@ func (p *flowProxy) nearestOutbound(port uint16, accepts func(*mesh.Outbound) bo
 }
 
 // serviceNamed returns a filter for the outbounds of the services that have a name of one label,
-// such as backend, or the name of a Service in the cluster of the dataplane. It returns nil for names
-// that the meshes own, and for names with a dot that may exist outside the mesh.
+// such as backend, or the name of a Service in the cluster of the dataplane. It returns nil for
+// names that the meshes own, and for names with a dot that may exist outside the mesh.
 func (p *flowProxy) serviceNamed(d *dialled) func(*mesh.Outbound) bool {
 	in := clusterName(d.host, p.dataplane.Namespace())
 	short := !strings.Contains(d.host, ".")

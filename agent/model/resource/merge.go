@@ -1,10 +1,6 @@
 package resource
 
-import (
-	"reflect"
-
-	"github.com/nearside-mesh/nearside/agent/model/value"
-)
+import "github.com/nearside-mesh/nearside/agent/model/value"
 
 // Merge merges confs field by field; later confs take precedence. As in JSON merge patch (RFC
 // 7396), mappings are merged, absent fields leave the earlier value unchanged, and all other
@@ -21,18 +17,9 @@ func Merge(confs ...Conf) Conf {
 	if len(confs) == 0 {
 		return nil
 	}
-	if len(confs) == 1 {
-		return confs[0]
+	last := confs[len(confs)-1]
+	if _, raw := last.(*RawConf); raw || len(confs) == 1 {
+		return last
 	}
-	if raw, ok := confs[len(confs)-1].(*RawConf); ok {
-		return raw
-	}
-	out := reflect.New(reflect.TypeOf(confs[0]).Elem())
-	for _, c := range confs {
-		if v := reflect.ValueOf(c); v.Type() == out.Type() {
-			value.Merge(out.Elem(), v.Elem())
-		}
-	}
-	merged, _ := out.Interface().(Conf)
-	return merged
+	return value.MergeAll(confs)
 }

@@ -7,10 +7,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Merge merges src into the addressable dst of the same type, by the rules and tags that
-// resource.Merge documents. It changes nothing that dst and src point to. It panics if the types
-// differ.
-func Merge(dst, src reflect.Value) { mergeInto(dst, src, "") }
+// MergeAll merges pointers to structs by the rules and tags that resource.Merge documents; later
+// ones take precedence. It does not change them, and ignores those of another type than the first.
+func MergeAll[T any](list []T) T {
+	out := reflect.New(reflect.TypeOf(list[0]).Elem())
+	for _, x := range list {
+		if v := reflect.ValueOf(x); v.Type() == out.Type() {
+			mergeInto(out.Elem(), v.Elem(), "")
+		}
+	}
+	merged, _ := out.Interface().(T)
+	return merged
+}
 
 // mergeInto merges src into dst. A zero value counts as absent; fields that may be set to zero are
 // pointers.

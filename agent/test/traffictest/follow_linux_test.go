@@ -61,13 +61,13 @@ spec:
 			c := &changes[i]
 			began := time.Now()
 			c.make()
-			took := make([]time.Duration, len(p.all))
+			delays := make([]time.Duration, len(p.all))
 			var wg sync.WaitGroup
 			for j, m := range p.all {
-				wg.Go(func() { took[j] = m.follows(endpoint, c.want, began) })
+				wg.Go(func() { delays[j] = m.follows(endpoint, c.want, began) })
 			}
 			wg.Wait()
-			c.all = append(c.all, slices.Max(took))
+			c.all = append(c.all, slices.Max(delays))
 		}
 	}
 	var whole []time.Duration

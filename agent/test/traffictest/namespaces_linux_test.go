@@ -101,8 +101,8 @@ spec:
       default: {backendRefs: [{kind: MeshService, name: store, port: 80}]}
 `
 
-// TestTrafficByNamespace runs the same three services in two namespaces of a mesh, from the files of
-// the watcher. No name leads into the other namespace, and policies stay in theirs.
+// TestTrafficByNamespace runs the same three services in two namespaces of a mesh, from the files
+// of the watcher. No name leads into the other namespace, and policies stay in theirs.
 func TestTrafficByNamespace(t *testing.T) {
 	w := quietWorld(t)
 	dir := agenttest.ShortDir(t)
