@@ -38,6 +38,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/host/logpaths"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
+	"github.com/nearside-mesh/nearside/agent/host/pods"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/agent/host/statedir"
@@ -140,6 +141,7 @@ type Agent struct {
 	drains     *drains.Drains
 	memory     *memory.Guard
 	logs       *logs.Manager
+	pods       *pods.Pods       // nil: off
 	account    *account.Account // of access logs
 	paths      *logpaths.Registry
 	files      *logs.Files

@@ -27,12 +27,14 @@ type heldSockets struct {
 	files map[string]string // paths of Unix sockets, by name
 }
 
-// openHolder creates the holder of FIFOs and sockets, if one is configured.
+// openHolder creates the holder of FIFOs and sockets, if one is configured, and what passes the
+// sockets of pods to it.
 func (a *Agent) openHolder(cfg *config.Config) {
 	if a.deps.Hold != nil {
 		a.holder = hold.Open(hold.Options{Dir: cfg.Paths.Run, Command: a.deps.Hold})
 		a.held = &heldSockets{holder: a.holder, log: a.log, files: map[string]string{}}
 	}
+	a.newPods(cfg)
 }
 
 // heldUnix returns the name of a held Unix socket. It has the identity of the socket file, because

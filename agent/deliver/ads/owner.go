@@ -16,6 +16,13 @@ import (
 // rootFactor multiplies the memory limits for root.
 const rootFactor = 4
 
+// A pod has few Envoys, and a node has many pods, so the limits of a pod are lower than those of a
+// user.
+const (
+	podFactor  = 16 // divides the memory limit for subscriptions
+	podStreams = 32
+)
+
 // owner accounts for all connections and streams of one peer; see Peer.Owner.
 type owner struct {
 	name string
@@ -25,6 +32,8 @@ type owner struct {
 	streams int
 	silent  int // streams that have not sent a request
 	drains  int // concurrent drains
+
+	maxStreams, maxSilent uint32
 
 	maxKept  int64
 	kept     atomic.Int64        // size in bytes of the names of its requests and subscriptions
@@ -42,8 +51,13 @@ func (s *Server) ownerOf(p access.Peer) *owner {
 		if p.Root() {
 			factor = rootFactor
 		}
-		o = &owner{name: name, maxKept: factor * s.opts.MaxPeerBytes,
-			requests: semaphore.NewWeighted(factor * max(s.opts.MaxPeerRequests, int64(s.opts.RecvBytes)))}
+		o = &owner{name: name, maxKept: factor * s.opts.MaxPeerBytes, maxStreams: s.opts.MaxPeerStreams,
+			maxSilent: s.opts.MaxPeerSilent,
+			requests:  semaphore.NewWeighted(factor * max(s.opts.MaxPeerRequests, int64(s.opts.RecvBytes)))}
+		if p.Pod != nil {
+			o.maxKept /= podFactor
+			o.maxStreams, o.maxSilent = min(o.maxStreams, podStreams), min(o.maxSilent, podStreams/2)
+		}
 		s.owners[name] = o
 	}
 	return o
@@ -68,12 +82,12 @@ func (s *Server) admit(st *adsStream) (reason string, err error) {
 		return "too-many", status.Errorf(codes.ResourceExhausted, "%d streams are open, which is the maximum",
 			s.opts.MaxStreams)
 	case st.peer.Root():
-	case o.streams >= int(s.opts.MaxPeerStreams):
+	case o.streams >= int(o.maxStreams):
 		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted, "%s has %d streams open, which is the maximum",
-			o.name, s.opts.MaxPeerStreams)
-	case o.silent >= int(s.opts.MaxPeerSilent):
+			o.name, o.maxStreams)
+	case o.silent >= int(o.maxSilent):
 		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted,
-			"%s has %d streams open without a request, which is the maximum", o.name, s.opts.MaxPeerSilent)
+			"%s has %d streams open without a request, which is the maximum", o.name, o.maxSilent)
 	}
 	s.nextID++
 	st.id, st.owner = s.nextID, o

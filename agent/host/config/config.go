@@ -75,6 +75,7 @@ type Config struct {
 			Group string      `json:"group" default:"nearside-envoy" check:"group" max:"32" doc:"Group of the xDS socket and of the FIFOs and sockets of access logs, by name or number; without xds.access, its members may connect as the proxies of stored Dataplanes, see xds.unpinned. It must not be the group of the API socket. Empty: the group of the agent."`
 		} `json:"socket"`
 		Unpinned string `json:"unpinned" default:"refuse" oneOf:"refuse,allow" doc:"Members of the group of the xDS socket may connect as the proxies of Dataplanes without the label nearside.io/user, nearside.io/unit, nearside.io/cgroup, or nearside.io/pod: refuse or allow. Without effect on root, the user of the agent, tokens, and xds.access."`
+		Pods     string `json:"pods" path:"run" doc:"Directory in which the CSI driver of nearside registers the pods of the node, in paths.run, and below it when relative. The agent serves each pod in a directory of its own, and knows each peer there by its pod. Empty: off."`
 		TCP      string `json:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. They need a token or a client certificate unless xds.insecure is true; an address that is not loopback needs xds.tls. Private keys are sent only over TLS, and only to peers with a token or certificate. Empty: off."`
 		Insecure bool   `json:"insecure" doc:"Peers on xds.tcp need neither a token nor a certificate, and xds.tls is optional for all addresses."`
 		TLS      struct {

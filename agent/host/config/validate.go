@@ -91,6 +91,11 @@ func (c *Config) checkXDS(fault faultFunc) {
 	case m.Listen != "" && !strings.HasSuffix(m.Listen, ":0") && (m.Listen == c.API.TCP || m.Listen == c.XDS.TCP):
 		fault("metrics.listen", "%q is also api.tcp or xds.tcp; use different addresses", m.Listen)
 	}
+	if rest, err := filepath.Rel(c.Paths.Run, c.XDS.Pods); c.XDS.Pods != "" && (err != nil || !filepath.IsLocal(rest) ||
+		rest == ".") {
+		fault("xds.pods", "%.256q is not a directory below paths.run, so FIFOs could not be linked into it; "+
+			"set it to \"pods\"", c.XDS.Pods)
+	}
 	if c.XDS.TCP != "" && tls.Cert == "" && !c.XDS.Insecure && !isLoopback(c.XDS.TCP) {
 		fault("xds.tcp", "%q is not a loopback address, and tokens and configs would cross the network unencrypted; "+
 			"set xds.tls.cert and xds.tls.key, use 127.0.0.1 or [::1], or set xds.insecure: true to allow it", c.XDS.TCP)
@@ -195,6 +200,9 @@ func (c *Config) CheckKinds(known []string) (out strict.Faults) {
 	return out
 }
 
+// podRun is the directory at which nearside inject mounts the directory of a pod.
+const podRun = "/run/nearside"
+
 // Warnings lists settings that are less secure than the default or have no effect.
 func (c *Config) Warnings() (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -220,10 +228,17 @@ func (c *Config) Warnings() (out []string) {
 		add("xds.unpinned is allow: every Envoy in the group of xds.socket gets the config and keys of every " +
 			"Dataplane that is not pinned; add the label nearside.io/user to the Dataplanes, and set xds.unpinned to refuse")
 	}
-	if c.XDS.Access != nil && len(c.XDS.Access) == 0 {
+	if c.XDS.Access != nil && len(c.XDS.Access) == 0 && c.XDS.Pods == "" {
 		add("xds.access is [], so no Envoy gets a config; add rules for the users of your Envoys")
 	}
+	if c.XDS.Pods != "" && c.Paths.Run != podRun {
+		add("xds.pods: injected pods mount their directory at %s, but the configs of their Envoys name FIFOs and sockets in "+
+			"paths.run, which is %s; set paths.run to %s", podRun, c.Paths.Run, podRun)
+	}
 	for i, r := range c.XDS.Access {
+		if r.Pod != "" && c.XDS.Pods == "" {
+			add("xds.access[%d] is for pods, and has no effect because xds.pods is empty; set xds.pods to pods", i)
+		}
 		if r.Matcher == (access.Matcher{User: "root"}) || r.Matcher == (access.Matcher{User: "0"}) {
 			continue
 		}

@@ -31,8 +31,20 @@ func (p *Pod) owns(id string) bool {
 // PodConn is a connection over the socket of a pod. [PeerOf] returns the pod as its peer.
 type PodConn struct {
 	*net.UnixConn
-	Pod *Pod
+	Pod    *Pod
+	Closed func() // called when the connection is closed; nil: not called
 }
+
+// Close closes the connection.
+func (c *PodConn) Close() error {
+	if c.Closed != nil {
+		c.Closed()
+	}
+	return c.UnixConn.Close()
+}
+
+// SocketOwner returns the uid of the pod.
+func (c *PodConn) SocketOwner() string { return c.Pod.UID }
 
 // unixConn returns the Unix socket of a connection, and its pod if it has one.
 func unixConn(c net.Conn) (*net.UnixConn, *Pod) {
@@ -45,8 +57,8 @@ func unixConn(c net.Conn) (*net.UnixConn, *Pod) {
 	return nil, nil
 }
 
-// IsUser reports whether the ids of the peer are those of a user of this node. A pod chooses the ids
-// of its processes, so they identify nothing.
+// IsUser reports whether the ids of the peer are those of a user of this node. A pod chooses the
+// ids of its processes, so they identify nothing.
 func (p Peer) IsUser() bool { return p.Local && !p.Foreign && p.Pod == nil }
 
 // byPod returns what a pod may do: act as the proxy of its own Dataplane, if a file or the API has

@@ -65,9 +65,9 @@ func ruleLayout(t *tree) []breach {
 
 // goers lists the packages that may start goroutines.
 var goers = []string{"agent", "agent/source/*", "agent/deliver/*", "agent/serve/httpapi", "agent/serve/events",
-	"agent/serve/web", "agent/serve/webhook",
-	"agent/host/asuser", "agent/host/hold", "agent/host/intercept", "agent/base/workers",
-	"agent/test/agenttest", "agent/test/disktest", "agent/test/envoytest", "agent/test/uitest/*", "gossip", "dns", "dns/*",
+	"agent/serve/web", "agent/serve/webhook", "agent/host/asuser", "agent/host/hold", "agent/host/intercept",
+	"agent/host/pods", "agent/base/workers", "agent/test/agenttest", "agent/test/disktest", "agent/test/envoytest",
+	"agent/test/uitest/*", "gossip", "dns", "dns/*",
 	"accesslog/*", "examples/*"}
 
 // starts reports whether a node starts a goroutine, with a go statement or a call that contains
