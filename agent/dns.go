@@ -78,7 +78,7 @@ func (a *Agent) runHeld(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	names, stopNames := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return a.runNames(names) })
-	g.Go(func() error { return a.runPods(ctx) })
+	g.Go(func() error { return a.pods.Run(ctx) })
 	g.Go(func() error {
 		defer stopNames() // the resolver answers while the last log lines are written
 		if err := a.runLogs(ctx); err != nil {

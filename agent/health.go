@@ -37,7 +37,7 @@ func (a *Agent) readiness() []api.Check {
 	out = append(out, a.notes...)
 	out = append(out, a.listenersCheck()...)
 	out = append(out, a.interceptionCheck()...)
-	out = append(out, a.podsCheck()...)
+	out = append(out, a.pods.Checks()...)
 	if a.peers != nil {
 		out = append(out, a.peers.Checks()...)
 		if c, ok := a.peers.PublishCheck(); ok {

@@ -350,7 +350,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()
 	}
-	ls.xds = append(ls.xds, a.openPods()...)
+	ls.xds = append(ls.xds, a.pods.Open(0)...) // before the holder releases unused sockets
 	a.addrs.API, a.addrs.XDS = cfg.API.Socket.Path, cfg.XDS.Socket.Path
 	return ls, nil
 }

@@ -99,8 +99,21 @@ func New(o Options) *Pods {
 // They are [access.PodConn]. After one of the listeners is closed, connections wait in the sockets.
 func (p *Pods) Listener(i int) net.Listener { return p.listeners[i] }
 
-// Run serves the pods of the directory until ctx ends.
+// Open serves the registered pods, and returns the listener of one of Options.Sockets. A nil Pods
+// has none.
+func (p *Pods) Open(i int) []net.Listener {
+	if p == nil {
+		return nil
+	}
+	p.Scan()
+	return []net.Listener{p.Listener(i)}
+}
+
+// Run serves the pods of the directory until ctx ends. A nil Pods returns at once.
 func (p *Pods) Run(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
 	defer p.stop()
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
