@@ -42,6 +42,10 @@ so that clients reconnect. The exit code is 0 even if nothing was installed.`,
 				text.Printf(env.Stderr, "note: the agent installs it again, because the rule %s of intercept.watch selects the "+
 					"namespace; change the rule\n", r.Rule)
 			}
+			if r.Inode == n.Inode && r.Dataplane != "" {
+				text.Printf(env.Stderr, "note: the agent installs it again, because the label nearside.io/redirect of %s asks for "+
+					"it; remove the label\n", r.Dataplane)
+			}
 		}
 		if was {
 			text.Printf(env.Stdout, "uninstalled from %s\n", n)
@@ -135,7 +139,7 @@ func printReports(w, notes io.Writer, l *reports) {
 			what = r.Spec.String()
 		}
 		t.Row(cmp.Or(r.Netns, "own"), r.State, strings.Join(r.Families, ","), fmt.Sprint(r.Counts.Queries),
-			fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), cmp.Or(r.Rule, "-"), what)
+			fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), cmp.Or(r.Rule, r.Dataplane, "-"), what)
 	}
 	t.Flush()
 	for _, r := range l.Items {
