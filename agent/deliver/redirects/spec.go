@@ -36,8 +36,8 @@ func (r *Redirects) specOf(key node.Key, peer *access.Peer, rec store.Record) (*
 	case !ok:
 		return nil, errors.New("it is not a Dataplane")
 	case value != redirect.ValuePod:
-		return nil, fmt.Errorf("labels[%q]: %q is not supported; use %s, or remove the label", redirect.Label,
-			clip.Value(value), redirect.ValuePod)
+		return nil, fmt.Errorf("labels[%q]: %q is not supported; use %s", redirect.Label, clip.Value(value),
+			redirect.ValuePod)
 	case !r.o.Enabled:
 		return nil, fmt.Errorf("it has the label %s: %s, but intercept.pods is false; set intercept.pods: true and restart "+
 			"the agent", redirect.Label, redirect.ValuePod)
@@ -100,8 +100,8 @@ func belongs(peer *access.Peer, want string) error {
 	case !peer.Local:
 		return errors.New("its Envoy is not connected over a unix socket, so its process is unknown; connect it to xds.sock")
 	case have == "":
-		return fmt.Errorf("its Envoy is not in a pod (its cgroup is %q); run it in a pod of this node, "+
-			"or remove the label %s", clip.Value(peer.Cgroup), redirect.Label)
+		return fmt.Errorf("its Envoy is not in a pod (its cgroup is %q); run it in a pod of this node",
+			clip.Value(peer.Cgroup))
 	case have != want:
 		return fmt.Errorf("its Envoy is in the pod %s, but its Dataplane has the label %s: %s; correct the label",
 			clip.Value(have), access.LabelPod, clip.Value(want))

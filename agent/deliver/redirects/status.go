@@ -45,7 +45,7 @@ func (r *Redirects) Status() (out Status) {
 
 var podsDesc = prometheus.NewDesc("nearside_intercept_pods",
 	"Connected Envoys whose Dataplanes ask for the redirection of their pod (nearside.io/redirect), by state: "+
-		"redirected, stale (a change is not in force, but the previous redirection is), or failed (the Envoy gets no config).",
+		"redirected, stale (a change is not in force, but the previous redirection is), or failed (it gets no config).",
 	[]string{"state"}, nil)
 
 // Describe implements [prometheus.Collector].

@@ -77,7 +77,7 @@ func (o *Options) Faults() (out []Fault) {
 			"than 53, which is the redirected one", o.DNSPort)})
 	}
 	if o.WithoutDNS && o.DNSPort != 0 {
-		out = append(out, Fault{"dnsPort", "it has no effect with withoutDNS; remove one of the two"})
+		out = append(out, Fault{"dnsPort", "it has no effect with withoutDNS; remove dnsPort"})
 	}
 	return out
 }
@@ -227,7 +227,7 @@ func Annotate(path string, have *Options, annotations map[string]string) (*Optio
 		return o, notes, faults
 	case o != nil && !o.equal(have):
 		notes = append(notes, path+": networking.transparentProxying.redirect takes precedence over the annotations of the "+
-			"redirection; remove one of the two")
+			"redirection; remove these annotations")
 	}
 	return have, notes, faults
 }

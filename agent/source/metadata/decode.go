@@ -47,7 +47,7 @@ func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
 	}
 	if r.Labels[redirect.Label] != "" {
 		return nil, fmt.Errorf("node %q: metadata field %q holds a Dataplane with the label %s, with which the agent "+
-			"changes a network namespace; remove the label, or store the Dataplane in a file or over the API of the node",
+			"changes a network namespace; store the Dataplane in a file or over the API of the node",
 			id, MetadataDataplane, redirect.Label)
 	}
 	return r, nil

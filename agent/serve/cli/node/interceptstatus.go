@@ -43,8 +43,8 @@ so that clients reconnect. The exit code is 0 even if nothing was installed.`,
 					"namespace; change the rule\n", r.Rule)
 			}
 			if r.Inode == n.Inode && r.Dataplane != "" {
-				text.Printf(env.Stderr, "note: the agent installs it again, because the label nearside.io/redirect of %s asks for "+
-					"it; remove the label\n", r.Dataplane)
+				text.Printf(env.Stderr, "note: the agent installs it again, because the label nearside.io/redirect of %s "+
+					"asks for it\n", r.Dataplane)
 			}
 		}
 		if was {
