@@ -7,11 +7,11 @@ import (
 )
 
 // Count returns a count with its noun: "1 file", "2 files", "3 proxies". The noun is singular, and
-// its plural ends in s or ies.
+// its plural ends in s, or in ies after a consonant and y.
 func Count(n int, noun string) string {
 	switch stem, y := strings.CutSuffix(noun, "y"); {
 	case n == 1:
-	case y:
+	case y && !strings.ContainsAny(stem[max(len(stem)-1, 0):], "aeiou"):
 		noun = stem + "ies"
 	default:
 		noun += "s"

@@ -12,7 +12,7 @@ func TestCount(t *testing.T) {
 		noun, want string
 	}{
 		{0, "file", "0 files"}, {1, "file", "1 file"}, {2, "more finding", "2 more findings"},
-		{1, "proxy", "1 proxy"}, {3, "proxy", "3 proxies"},
+		{1, "proxy", "1 proxy"}, {3, "proxy", "3 proxies"}, {3, "Envoy", "3 Envoys"},
 	} {
 		if got := plural.Count(c.n, c.noun); got != c.want {
 			t.Errorf("Count(%d, %q) = %q, want %q", c.n, c.noun, got, c.want)
