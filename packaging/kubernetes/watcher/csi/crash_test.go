@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/csi"
 )
 
-// unfinished are states in which a driver that was killed leaves a node. Each ends what the one before
-// it has begun.
+// unfinished are states in which a driver that was killed leaves a node. Each ends what the one
+// before it has begun.
 var unfinished = []struct {
 	name string
 	make func(h *host)
@@ -37,7 +37,8 @@ var unfinished = []struct {
 	{"damaged file", func(h *host) { h.must(os.WriteFile(h.poddir(uid1)+".json", []byte(`{"uid": "1`), 0o600)) }},
 }
 
-// After a crash at any step, the next call of the kubelet completes the step, or removes everything.
+// After a crash at any step, the next call of the kubelet completes the step, or removes
+// everything.
 func TestCrashes(t *testing.T) {
 	for i, state := range unfinished {
 		for _, then := range []string{"publish", "unpublish", "restart"} {
@@ -125,7 +126,8 @@ func (h *host) process() (p *os.Process, end func()) {
 	}
 }
 
-// What deleted pods have left is removed when the kubelet has registered the driver, and nothing else.
+// What deleted pods have left is removed when the kubelet has registered the driver, and nothing
+// else.
 func TestClean(t *testing.T) {
 	h := newHost(t).start()
 	kept, gone := h.request(uid1, "shop", "web-0", "nearside"), h.request(uid2, "shop", "web-1", "nearside")
@@ -177,8 +179,8 @@ func TestStartOfTheNode(t *testing.T) {
 	h.nothing(uid1)
 }
 
-// If the directory of a pod was deleted while it is mounted, the next call mounts a new one, and the
-// end of the pod removes both.
+// If the directory of a pod was deleted while it is mounted, the next call mounts a new one, and
+// the end of the pod removes both.
 func TestDeletedDirectory(t *testing.T) {
 	h := newHost(t).start()
 	for _, republish := range []bool{false, true} {

@@ -1,11 +1,11 @@
 // Package csi is the CSI node driver csi.nearside.io. It gives each pod a directory of its own, in
-// which the node's agent serves the xDS socket, FIFOs, and the OTLP socket of this pod. The identity
-// of the pod is what the kubelet says, never what the pod chooses.
+// which the node's agent serves the xDS socket, FIFOs, and the OTLP socket of this pod. The
+// identity of the pod is what the kubelet says, never what the pod chooses.
 //
 // The driver holds no state in memory: mounts and files say what is published. Each step can be
 // repeated, so a driver or a node that ends at any point leaves nothing that the next call of the
-// kubelet, or the next start, does not complete or remove. Files are reached through descriptors of
-// directories, and no symbolic link below them is followed.
+// kubelet, or the next start, does not complete or remove. Files are reached through descriptors
+// of directories, and no symbolic link below them is followed.
 package csi
 
 import (

@@ -26,8 +26,8 @@ const (
 	firstRetry, lastRetry = time.Second, 32 * time.Second
 )
 
-// socketPath returns the path of the socket in the directory that the kubelet watches. It serves the
-// registration and the driver.
+// socketPath returns the path of the socket in the directory that the kubelet watches. It serves
+// the registration and the driver.
 func socketPath(kubeletDir string) string {
 	return filepath.Join(kubeletDir, "plugins_registry", socketName)
 }
@@ -52,9 +52,9 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Run serves until ctx ends, and then removes its socket, so that the kubelet unregisters the driver.
-// Volumes stay. It fails if the kubelet would not see the mounts of the driver, and when its socket
-// was removed or replaced.
+// Run serves until ctx ends, and then removes its socket, so that the kubelet unregisters the
+// driver. Volumes stay. It fails if the kubelet would not see the mounts of the driver, and when
+// its socket was removed or replaced.
 func (d *Driver) Run(ctx context.Context) error {
 	if err := d.prepare(); err != nil {
 		return err
@@ -155,7 +155,8 @@ func (d *Driver) present(id fileID) bool {
 	return err == nil && found == id
 }
 
-// listen makes the socket under a hidden name, which the kubelet ignores, until only root can use it.
+// listen makes the socket under a hidden name, which the kubelet ignores, until only root can use
+// it.
 func (d *Driver) listen() (*net.UnixListener, fileID, error) {
 	path := socketPath(d.o.KubeletDir)
 	hidden := filepath.Join(filepath.Dir(path), "."+socketName)
@@ -230,9 +231,9 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 		Endpoint: socketPath(d.o.KubeletDir), SupportedVersions: []string{"1.0.0"}}, nil
 }
 
-// NotifyRegistrationStatus learns whether the kubelet uses the driver. After a failure, the driver asks
-// for another try, because the kubelet makes none. After a success, what deleted pods have left is
-// removed: only now is it sure that this is the directory of the running kubelet.
+// NotifyRegistrationStatus learns whether the kubelet uses the driver. After a failure, the driver
+// asks for another try, because the kubelet makes none. After a success, what deleted pods have
+// left is removed: only now is it sure that this is the directory of the running kubelet.
 func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (
 	*registration.RegistrationStatusResponse, error) {
 	d.registered.Store(s.GetPluginRegistered())

@@ -59,8 +59,8 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// A socket that a killed driver has left is replaced, and the end of a driver leaves the socket of the
-// driver that has replaced it.
+// A socket that a killed driver has left is replaced, and the end of a driver leaves the socket of
+// the driver that has replaced it.
 func TestReplacedDriver(t *testing.T) {
 	h := newHost(t)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: h.socket(), Net: "unix"})

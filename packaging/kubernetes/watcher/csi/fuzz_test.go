@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// FuzzPublish sends paths and identities to the driver. It may accept only the path of the kubelet for
-// this pod, and then it registers exactly this pod.
+// FuzzPublish sends paths and identities to the driver. It may accept only the path of the kubelet
+// for this pod, and then it registers exactly this pod.
 func FuzzPublish(f *testing.F) {
 	h := newHost(f).start()
 	path := "/volumes/kubernetes.io~csi/nearside/mount"
@@ -40,20 +40,23 @@ func FuzzPublish(f *testing.F) {
 			}
 			return
 		default: // a client cannot send text that is not UTF-8
-			if text := id + at + uid + namespace + name + account + ephemeral + key + value; text == strings.ToValidUTF8(text, "") {
+			text := id + at + uid + namespace + name + account + ephemeral + key + value
+			if text == strings.ToValidUTF8(text, "") {
 				t.Fatal(err)
 			}
 			return
 		}
 		volume := filepath.Base(filepath.Dir(r.GetTargetPath()))
-		if r.GetTargetPath() != h.target(uid, volume) || ephemeral != "true" || strings.ContainsAny(namespace+name+account, "/\n ") {
+		if r.GetTargetPath() != h.target(uid, volume) || ephemeral != "true" ||
+			strings.ContainsAny(namespace+name+account, "/\n ") {
 			t.Fatalf("accepted: %v", r)
 		}
 		got := h.registered(uid)
 		if got["uid"] != uid || got["namespace"] != namespace || got["name"] != name || got["serviceAccount"] != account {
 			t.Fatalf("registered %v for %v", got, r)
 		}
-		_, err = h.node.NodeUnpublishVolume(t.Context(), &spec.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: r.GetTargetPath()})
+		_, err = h.node.NodeUnpublishVolume(t.Context(),
+			&spec.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: r.GetTargetPath()})
 		if err != nil || h.mounts() != "" {
 			t.Fatalf("%v, mounted:\n%s", err, h.mounts())
 		}

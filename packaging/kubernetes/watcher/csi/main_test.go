@@ -14,11 +14,12 @@ import (
 	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/csi"
 )
 
-// driverArgs is a variable with which the program of the tests runs the driver with these arguments.
+// driverArgs is a variable with which the program of the tests runs the driver with these
+// arguments.
 const driverArgs = "NEARSIDE_TEST_DRIVER"
 
-// TestMain runs the tests in a mount namespace of their own: they mount for real, and nothing of that
-// is visible outside.
+// TestMain runs the tests in a mount namespace of their own: they mount for real, and nothing of
+// that is visible outside.
 func TestMain(m *testing.M) {
 	if args, ok := os.LookupEnv(driverArgs); ok {
 		os.Exit(csi.Command(context.Background(), "test", strings.Fields(args), os.Stdout, os.Stderr))

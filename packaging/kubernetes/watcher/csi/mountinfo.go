@@ -56,8 +56,8 @@ func unescape(s string) string {
 
 func octal(c byte) bool { return c >= '0' && c <= '7' }
 
-// published returns the targets at which directories of pods are mounted. The directory of a pod has
-// the pod's uid as its name, also after it was deleted.
+// published returns the targets at which directories of pods are mounted. The directory of a pod
+// has the pod's uid as its name, also after it was deleted.
 func published(kubeletDir string, mounts []mount) map[target]bool {
 	found := map[target]bool{}
 	for _, m := range mounts {

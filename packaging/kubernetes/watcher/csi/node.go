@@ -194,8 +194,9 @@ func readMounts() ([]mount, error) {
 	return parseMounts(string(text))
 }
 
-// clean removes what is left of pods that do not exist any more. A pod exists while its directory is
-// mounted, or while the kubelet has a directory for it: then the kubelet calls the driver for it.
+// clean removes what is left of pods that do not exist any more. A pod exists while its directory
+// is mounted, or while the kubelet has a directory for it: then the kubelet calls the driver for
+// it.
 func (n *node) clean() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -254,7 +255,8 @@ func code(err error) codes.Code {
 		return codes.Aborted
 	case errors.Is(err, errTaken):
 		return codes.AlreadyExists
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EXDEV):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR),
+		errors.Is(err, unix.EXDEV):
 		return codes.FailedPrecondition
 	}
 	return codes.Internal

@@ -185,7 +185,8 @@ func (h *host) unpublish(r *spec.NodePublishVolumeRequest) error {
 // notify says that the kubelet has registered the driver.
 func (h *host) notify() {
 	h.Helper()
-	_, err := h.registration.NotifyRegistrationStatus(h.Context(), &registration.RegistrationStatus{PluginRegistered: true})
+	_, err := h.registration.NotifyRegistrationStatus(h.Context(),
+		&registration.RegistrationStatus{PluginRegistered: true})
 	h.must(err)
 }
 

@@ -31,9 +31,9 @@ type registry struct {
 	owner int
 }
 
-// openRegistry opens and locks the directory. If it does not exist, openRegistry makes it, or returns
-// fs.ErrNotExist. Another owner than root is refused, because the driver then would act as root on
-// names that another user chooses.
+// openRegistry opens and locks the directory. If it does not exist, openRegistry makes it, or
+// returns fs.ErrNotExist. Another owner than root is refused, because the driver then would act as
+// root on names that another user chooses.
 func openRegistry(runDir string, owner int, create bool) (*registry, error) {
 	run, err := os.Open(runDir)
 	if err != nil {
@@ -109,8 +109,8 @@ func (r *registry) directory(uid string) (*os.File, error) {
 	return dir, nil
 }
 
-// registered returns the registration of a pod. It is nil if there is none, or if the file is damaged
-// and shall be replaced.
+// registered returns the registration of a pod. It is nil if there is none, or if the file is
+// damaged and shall be replaced.
 func (r *registry) registered(uid string) (*Pod, error) {
 	st, err := r.root.Lstat(uid + ".json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,8 +176,8 @@ func (r *registry) unregister(uid string) error {
 	return errors.Join(r.remove(uid+".json"), r.remove("."+uid+".json.new"))
 }
 
-// removeDirectory removes the directory of a pod with its content. It belongs to root first, so that
-// an agent that serves it still cannot add files meanwhile.
+// removeDirectory removes the directory of a pod with its content. It belongs to root first, so
+// that an agent that serves it still cannot add files meanwhile.
 func (r *registry) removeDirectory(uid string) error {
 	dir, err := openBelow(r.dir, uid, unix.O_RDONLY, unix.RESOLVE_NO_XDEV)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -199,8 +199,8 @@ func (r *registry) remove(name string) error {
 	return nil
 }
 
-// pods returns the uids that have a directory or a file, in order, and the names that do not belong to
-// the driver.
+// pods returns the uids that have a directory or a file, in order, and the names that do not
+// belong to the driver.
 func (r *registry) pods() (uids, others []string, err error) {
 	entries, err := fs.ReadDir(r.root.FS(), ".")
 	if err != nil {

@@ -47,8 +47,8 @@ type Pod struct {
 	ServiceAccount string `json:"serviceAccount"`
 }
 
-// validate checks the form of all fields. No accepted value can have another meaning in a path or in
-// a node id.
+// validate checks the form of all fields. No accepted value can have another meaning in a path or
+// in a node id.
 func (p *Pod) validate() error {
 	var faults []error
 	for _, f := range []struct {
@@ -115,8 +115,8 @@ func checkVolumeID(id string) error {
 	return nil
 }
 
-// parsePublish returns who gets which directory. It refuses everything that the driver would have to
-// ignore, and every contradiction between the parts of a request.
+// parsePublish returns who gets which directory. It refuses everything that the driver would have
+// to ignore, and every contradiction between the parts of a request.
 func parsePublish(kubeletDir string, r *csi.NodePublishVolumeRequest) (p Pod, t target, err error) {
 	if err := checkVolumeID(r.GetVolumeId()); err != nil {
 		return p, t, err
