@@ -199,8 +199,9 @@ func binary(t *testing.T) string {
 // of the config that the agent loads from the ConfigMap.
 func TestManifestsFitTheBinary(t *testing.T) {
 	bin := binary(t)
-	for _, overlay := range []string{"plain", "interception", "gossip", "metrics"} {
+	for _, overlay := range []string{"plain", "interception", "gossip", "metrics", "mesh", "mesh-hostpath", "webhook"} {
 		t.Run(overlay, func(t *testing.T) {
+			mesh := slices.Contains([]string{"mesh", "mesh-hostpath", "webhook"}, overlay)
 			objects := decode(t, kustomize(t, "../overlays/"+overlay))
 			ds := objects["DaemonSet/nearside"].(*appsv1.DaemonSet)
 			pod := ds.Spec.Template.Spec
@@ -214,29 +215,51 @@ func TestManifestsFitTheBinary(t *testing.T) {
 			var cfg struct {
 				Paths struct{ Run, State, Logs string }
 				API   struct{ Socket struct{ Path, Group string } }
-				XDS   struct{ Socket struct{ Path, Group string } }
+				XDS   struct {
+					Pods   string
+					Access []struct{ UID string }
+					Socket struct{ Path, Group string }
+				}
 
+				Resources struct{ Dir any }
+				Intercept struct{ Pods bool }
+				Webhook   struct {
+					Listen string
+					TLS    struct{ Cert, Key string }
+				}
 				Metrics struct{ Listen, TokenFile string }
 				Gossip  struct {
 					Bind, KeyringFile string
 					Join              []string
 				}
 			}
-			if err := yaml.Unmarshal(run(t, bin, "config", "show", "--config", file,
-				"--set", "resources.dir=/etc/nearside/resources"), &cfg); err != nil {
+			show := []string{"config", "show", "--config", file}
+			if !mesh {
+				show = append(show, "--set", "resources.dir=/etc/nearside/resources")
+			}
+			if err := yaml.Unmarshal(run(t, bin, show...), &cfg); err != nil {
 				t.Fatal(err)
 			}
 			mounts := map[string]string{}
 			for _, m := range c.VolumeMounts {
 				mounts[m.MountPath] = m.Name
 			}
-			for path, volume := range map[string]string{
+			want := map[string]string{
 				cfg.Paths.Run:              "run",
 				cfg.Paths.State:            "state",
 				cfg.Paths.Logs:             "logs",
-				"/etc/nearside/resources":  "resources",
 				"/etc/nearside/agent.yaml": "config",
-			} {
+			}
+			if mesh {
+				want["/var/lib/nearside-kubernetes"] = "kubernetes"
+				checkMesh(t, overlay, cfg.Resources.Dir, cfg.Intercept.Pods, cfg.XDS.Pods, len(cfg.XDS.Access))
+			} else {
+				want["/etc/nearside/resources"] = "resources"
+			}
+			if w := cfg.Webhook; w.Listen != "" {
+				checkWebhook(t, objects, w.Listen, mounts, w.TLS.Cert, w.TLS.Key)
+			}
+			for path, volume := range want {
 				if mounts[path] != volume {
 					t.Errorf("%s of the agent is no mount of the volume %s: %v", path, volume, mounts)
 				}
@@ -321,6 +344,54 @@ func TestManifestsFitTheBinary(t *testing.T) {
 				t.Error("two agents would want one node")
 			}
 		})
+	}
+}
+
+// checkMesh checks the config of an agent that follows Kubernetes.
+func checkMesh(t *testing.T, overlay string, dirs any, redirect bool, pods string, rules int) {
+	t.Helper()
+	var got []string
+	list, _ := dirs.([]any)
+	for _, d := range list {
+		m, _ := d.(map[string]any)
+		got = append(got, strings.TrimSpace(fmt.Sprint(m["path"], " ", m["role"])))
+	}
+	const dir = "/var/lib/nearside-kubernetes/"
+	want := []string{dir + "pods kubernetes", dir + "services kubernetes", dir + "resources", dir + "policies"}
+	for i := range got {
+		got[i] = strings.TrimSuffix(strings.TrimSuffix(got[i], "<nil>"), " ")
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if !redirect {
+		t.Error("the agent does not redirect pods")
+	}
+	// Without the CSI driver, the uid of the sidecars is admitted; with it, only pods are.
+	if csi := pods != ""; csi != (overlay != "mesh-hostpath") || csi != (rules == 0) {
+		t.Errorf("xds.pods is %q with %d rules in xds.access", pods, rules)
+	}
+}
+
+// checkWebhook checks that the API server reaches the agent through the Service.
+func checkWebhook(t *testing.T, objects map[string]any, listen string, mounts map[string]string, files ...string) {
+	t.Helper()
+	for _, f := range files {
+		if mounts[filepath.Dir(f)] != "webhook" {
+			t.Errorf("%s is not in the mounted Secret", f)
+		}
+	}
+	port := objects["DaemonSet/nearside"].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0].Ports[2]
+	s := objects["Service/nearside-webhook"].(*corev1.Service)
+	if listen != fmt.Sprintf(":%d", port.ContainerPort) || s.Spec.Ports[0].TargetPort.String() != port.Name {
+		t.Errorf("the agent listens on %s, and the Service leads to %v", listen, port)
+	}
+	for _, w := range objects["MutatingWebhookConfiguration/nearside-webhook"].(*admissionv1.MutatingWebhookConfiguration).
+		Webhooks {
+		to := w.ClientConfig.Service
+		if to.Name != s.Name || *to.Path != "/inject" || *to.Port != s.Spec.Ports[0].Port || *w.FailurePolicy != admissionv1.Ignore {
+			t.Errorf("%s calls %v with the failurePolicy %s", w.Name, to, *w.FailurePolicy)
+		}
 	}
 }
 
