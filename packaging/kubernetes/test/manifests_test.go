@@ -389,7 +389,8 @@ func checkWebhook(t *testing.T, objects map[string]any, listen string, mounts ma
 	for _, w := range objects["MutatingWebhookConfiguration/nearside-webhook"].(*admissionv1.MutatingWebhookConfiguration).
 		Webhooks {
 		to := w.ClientConfig.Service
-		if to.Name != s.Name || *to.Path != "/inject" || *to.Port != s.Spec.Ports[0].Port || *w.FailurePolicy != admissionv1.Ignore {
+		if to.Name != s.Name || *to.Path != "/inject" || *to.Port != s.Spec.Ports[0].Port ||
+			*w.FailurePolicy != admissionv1.Ignore {
 			t.Errorf("%s calls %v with the failurePolicy %s", w.Name, to, *w.FailurePolicy)
 		}
 	}
