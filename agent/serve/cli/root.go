@@ -56,7 +56,7 @@ document, 69 agent unreachable, 77 permission denied.`,
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
 			return command.Usagef("--mesh is empty; give a mesh, or omit the flag for %q", cmp.Or(f.DefValue, "all"))
 		}
-		for _, name := range [...]string{"for", "type", "proxy-type", "output"} {
+		for _, name := range [...]string{"for", "type", "proxy-type", "output", "identity"} {
 			if f := cmd.Flags().Lookup(name); f != nil {
 				if c, ok := f.Value.(interface{ Check() error }); ok {
 					if err := c.Check(); err != nil {
