@@ -75,6 +75,9 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		},
 		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
 			o := fifo.Options{Dir: dir, Roots: []string{cfg.Paths.Run}, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
+			if a.pods != nil {
+				o.Links = a.pods
+			}
 			if a.holder != nil {
 				o.Holder = a.holder
 			}
@@ -183,7 +186,9 @@ type records struct {
 func (r records) SetRoute(x logs.Route) error {
 	return r.Relay.SetRoute(otlp.Route{Name: x.Name, Authority: x.Authority, Endpoint: x.Endpoint,
 		Spool: r.spool(x.Spool),
-		Allow: func(p otlp.Peer) error { return x.Allow(p.Known, p.UID) }})
+		Allow: func(p otlp.Peer) error {
+			return x.Allow(logs.Caller{Known: p.Known, UID: p.UID, Pod: p.Owner})
+		}})
 }
 
 // runLogs delivers log lines until ctx ends. It keeps the files open until all writers have
@@ -193,7 +198,7 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return a.files.Run(retain) })
 	if a.otlp != nil {
-		g.Go(func() error { return a.relay.Run(ctx, a.otlp) })
+		g.Go(func() error { return a.relay.Run(ctx, append(a.pods.Open(1), a.otlp)...) })
 	}
 	var writers errgroup.Group
 	writers.Go(func() error { return a.receivers.Run(ctx) })

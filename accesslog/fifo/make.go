@@ -26,6 +26,7 @@ func hidden(name, suffix string) string { return "." + name + suffix }
 type pipeRecord struct {
 	Owner  string            `json:"owner"`
 	Labels map[string]string `json:"labels,omitempty"`
+	Link   string            `json:"link,omitempty"`
 }
 
 // maxRecord limits the size of a record.

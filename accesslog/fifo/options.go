@@ -18,6 +18,8 @@ type Pipe struct {
 	Path string
 	// UID and GID are the user and group of the writing process; -1: unknown.
 	UID, GID int
+	// Link selects a directory of Options.Links in which the FIFO gets the same name; "": none.
+	Link string
 	// To receives the lines. It can be replaced while lines arrive.
 	To accesslog.Destination
 	// Labels are stored next to the FIFO, for Options.Found after a restart.
@@ -36,6 +38,7 @@ type Options struct {
 	Group int
 	// Holder keeps the FIFOs open while this process is down; nil: none.
 	Holder Holder
+	Links  Links        // nil: Pipe.Link must be empty
 	Log    *slog.Logger // nil: slog.Default()
 	// Found returns the destination of a FIFO of an earlier process, by the stored labels. If it is
 	// nil or returns nil, the lines stay in the FIFO until Set names it. Open calls it.
@@ -70,6 +73,14 @@ type Status struct {
 	Wanted  bool              `json:"wanted"`            // false: it is removed when it has no writer
 	Size    int               `json:"size"`              // capacity in bytes
 	Waiting int               `json:"waiting,omitempty"` // bytes in the FIFO
+}
+
+// Links gives FIFOs names in directories of writers that do not see Options.Dir.
+type Links interface {
+	// Link gives the file of a name in the open directory the same name in another one.
+	Link(to, name string, dir int) error
+	// Unlink removes that name.
+	Unlink(to, name string) error
 }
 
 // Holder keeps FIFOs open while this process is down, so that writers neither block in open(2) nor

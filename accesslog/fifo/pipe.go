@@ -33,6 +33,7 @@ type pipe struct {
 	labels map[string]string
 	wanted bool
 	want   Pipe // last argument of Set; an empty path: none
+	link   string
 
 	mu        sync.Mutex // held during reads; guards the fields below
 	cur       *fifo      // nil after removal

@@ -87,6 +87,7 @@ func (ps *Pipes) find() error {
 			to = ps.opts.Found(ps.path(name), maps.Clone(r.Labels))
 		}
 		p := ps.newPipe(name, r.Owner, r.Labels, to)
+		p.link = r.Link
 		if err := ps.adopt(p); err != nil {
 			ps.opts.Log.Error("cannot read a FIFO", "path", p.path, "error", err)
 			continue
@@ -227,6 +228,15 @@ func (ps *Pipes) remove(p *pipe) bool {
 	defer ps.change.Unlock()
 	if !p.removable() {
 		return false
+	}
+	ps.mu.Lock()
+	link := p.link
+	ps.mu.Unlock()
+	if link != "" && ps.opts.Links != nil {
+		if err := ps.opts.Links.Unlink(link, p.name); err != nil {
+			ps.opts.Log.Error("cannot remove the name of an unused FIFO", "path", p.path, "error", err)
+			return false
+		}
 	}
 	away := hidden(p.name, tempSuffix)
 	if ps.isCurrent(p) {

@@ -34,6 +34,9 @@ func (ps *Pipes) Set(owner string, want []Pipe) []error {
 			var replaced bool
 			replaced, err = ps.ensure(owner, name, w)
 			reopen = reopen || replaced
+			if err == nil && w.Link != "" {
+				err = ps.opts.Links.Link(w.Link, name, ps.dir)
+			}
 			if err != nil {
 				err = fmt.Errorf("FIFO %s: %w", w.Path, err)
 			}
@@ -51,7 +54,7 @@ func (ps *Pipes) Set(owner string, want []Pipe) []error {
 func (ps *Pipes) ensure(owner, name string, w Pipe) (reopen bool, err error) {
 	ps.mu.Lock()
 	p, count := ps.pipes[name], len(ps.pipes)
-	same := p != nil && p.owner == owner && maps.Equal(p.labels, w.Labels)
+	same := p != nil && p.owner == owner && p.link == w.Link && maps.Equal(p.labels, w.Labels)
 	ps.mu.Unlock()
 	switch {
 	case p == nil && count >= ps.opts.MaxPipes:
@@ -67,7 +70,7 @@ func (ps *Pipes) ensure(owner, name string, w Pipe) (reopen bool, err error) {
 		return false, occupied(ps.opts.Dir, name, kind)
 	}
 	if !same || kind == 0 {
-		if err := ps.writeRecord(name, pipeRecord{Owner: owner, Labels: w.Labels}); err != nil {
+		if err := ps.writeRecord(name, pipeRecord{Owner: owner, Labels: w.Labels, Link: w.Link}); err != nil {
 			return false, err
 		}
 	}
@@ -81,7 +84,7 @@ func (ps *Pipes) ensure(owner, name string, w Pipe) (reopen bool, err error) {
 	}
 	p.gate.setDestination(w.To)
 	ps.mu.Lock()
-	p.owner, p.labels, p.wanted, p.want = owner, maps.Clone(w.Labels), true, w
+	p.owner, p.labels, p.wanted, p.want, p.link = owner, maps.Clone(w.Labels), true, w, w.Link
 	ps.mu.Unlock()
 	if isNew {
 		return reopen, ps.register(p)
@@ -157,6 +160,9 @@ func (ps *Pipes) repair() {
 		reopen, err := ps.ensure(b.owner, b.name, b.want)
 		if err != nil {
 			continue
+		}
+		if b.want.Link != "" {
+			_ = ps.opts.Links.Link(b.want.Link, b.name, ps.dir) // the next Set reports errors
 		}
 		ps.opts.Log.Warn("restored a FIFO that another process had removed or replaced", "path", b.want.Path)
 		if reopen && ps.opts.Reopen != nil {

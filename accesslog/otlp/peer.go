@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
@@ -34,8 +35,12 @@ func (unixCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	if limited, ok := conn.(*limitedConn); ok {
 		raw = limited.Conn
 	}
-	if u, ok := raw.(*net.UnixConn); ok {
+	switch u := raw.(type) {
+	case *net.UnixConn:
 		auth.peer = unixPeer(u)
+	case ownedConn:
+		auth.peer = unixPeer(u)
+		auth.peer.Owner = u.SocketOwner()
 	}
 	return conn, auth, nil
 }
@@ -60,8 +65,14 @@ func peerOf(ctx context.Context) Peer {
 	return Peer{}
 }
 
+// ownedConn is a connection over a Unix socket that only its owner can open.
+type ownedConn interface {
+	syscall.Conn
+	SocketOwner() string
+}
+
 // unixPeer returns the credentials of the process that opened a connection.
-func unixPeer(conn *net.UnixConn) Peer {
+func unixPeer(conn syscall.Conn) Peer {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return Peer{}

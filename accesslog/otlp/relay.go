@@ -31,6 +31,8 @@ type Peer struct {
 	Known    bool // false without a Unix socket, or if the kernel returns no credentials
 	UID, GID uint32
 	PID      int32
+	// Owner identifies who can open the socket, which is not shared with others; "": shared.
+	Owner string
 }
 
 // Route forwards calls with an :authority to an endpoint. All fields except Name are required.
@@ -154,15 +156,19 @@ func (o *Relay) Stats() map[string]accesslog.Stats {
 	return out
 }
 
-// Run serves a listener and sends pending records until ctx ends. Then the remaining records are on
-// disk. It closes the listener. It must be called only once.
-func (o *Relay) Run(ctx context.Context, l net.Listener) error {
+// Run serves listeners and sends pending records until ctx ends. Then the remaining records are on
+// disk. It closes the listeners. It must be called only once.
+func (o *Relay) Run(ctx context.Context, ls ...net.Listener) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	o.mu.Lock()
 	if o.running != nil || o.ended {
 		o.mu.Unlock()
-		return errors.Join(errors.New("Run was already called"), l.Close())
+		err := errors.New("Run was already called")
+		for _, l := range ls {
+			err = errors.Join(err, l.Close())
+		}
+		return err
 	}
 	o.running = inner
 	for _, e := range o.routes {
@@ -178,19 +184,24 @@ func (o *Relay) Run(ctx context.Context, l net.Listener) error {
 		HandlerType: (*any)(nil),
 		Streams:     []grpc.StreamDesc{{StreamName: exportMethod, Handler: o.export, ClientStreams: true}},
 	}, nil)
-	served := make(chan error, 1)
-	go func() {
-		served <- server.Serve(&limitedListener{Listener: l, slots: make(chan struct{}, maxConnections)})
-	}()
+	served := make(chan error, len(ls))
+	slots := make(chan struct{}, maxConnections)
+	for _, l := range ls {
+		go func() { served <- server.Serve(&limitedListener{Listener: l, slots: slots}) }()
+	}
+	pending := len(ls)
 	var err error
 	select {
 	case err = <-served:
 		err = fmt.Errorf("serve OTLP: %w", err)
 		server.Stop()
+		pending--
 	case <-ctx.Done():
 		cut := time.AfterFunc(spool.StopGrace, server.Stop)
 		server.GracefulStop()
 		cut.Stop()
+	}
+	for range pending {
 		<-served
 	}
 	cancel() // stop exporters after the server that fills them

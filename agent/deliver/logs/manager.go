@@ -123,6 +123,7 @@ type proxy struct {
 	retry    *time.Timer // next retry while the config waits; nil: none
 
 	process string               // process that got the FIFOs
+	pod     string               // uid of the last known pod; "": none
 	recent  map[string]wantUntil // by path
 	left    bool
 	found   bool // found by Open, and not prepared since
@@ -219,6 +220,11 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) (missing map[string]
 	}
 	if known != p.known || !samePeer(peer, p.peer) {
 		p.good = nil
+	}
+	if peer.Pod != nil {
+		p.pod = peer.Pod.UID
+	} else if peer.Local {
+		p.pod = ""
 	}
 	p.pipes, p.peer, p.known, p.left, p.found = pipes, peer, known, false, false
 	if !same || p.done == p.asked { // otherwise the current update has the same input

@@ -27,9 +27,15 @@ type Route struct {
 	Name, Authority string
 	Endpoint        string // host:port for gRPC, or a URL for HTTP
 	Spool           string // directory used only by this route; "": none
-	// Allow returns an error if a user may not send. known is false if the kernel returned no
-	// credentials.
-	Allow func(known bool, uid uint32) error
+	// Allow returns an error if a caller may not send.
+	Allow func(Caller) error
+}
+
+// Caller is a process that sends log records.
+type Caller struct {
+	Known bool // false: the kernel returned no credentials
+	UID   uint32
+	Pod   string // uid of the pod that owns the socket; "": the socket of the node
 }
 
 // routes manages the routes of log records: one per proxy and collector, identified by authority. A
@@ -46,6 +52,7 @@ type route struct {
 	target string
 	node   string // "": left by an earlier agent, and not requested by a proxy yet
 	uid    uint32
+	pod    string    // uid of the pod of the proxy; "": none
 	until  time.Time // end of its lifetime without a proxy
 }
 
@@ -55,26 +62,26 @@ func newRoutes(o *Options) *routes { return &routes{o: o, routes: map[string]*ro
 var errNoRelay = errors.New("the agent's OTLP socket is not open; see the agent's log")
 
 // set creates or updates the route of a proxy.
-func (s *routes) set(id string, uid uint32, p *draft.Pipe) error {
+func (s *routes) set(id string, uid uint32, pod string, p *draft.Pipe) error {
 	if s.o.Relay == nil {
 		return errNoRelay
 	}
 	s.mu.Lock()
 	have := s.routes[p.Route]
 	if have != nil {
-		have.node, have.uid, have.until = id, uid, time.Now().Add(lingerFor)
+		have.node, have.uid, have.pod, have.until = id, uid, pod, time.Now().Add(lingerFor)
 	}
 	s.mu.Unlock()
 	if have != nil { // the authority contains a hash of the target
 		return nil
 	}
-	return s.add(p.Route, &route{target: p.Target, node: id, uid: uid, until: time.Now().Add(lingerFor)})
+	return s.add(p.Route, &route{target: p.Target, node: id, uid: uid, pod: pod, until: time.Now().Add(lingerFor)})
 }
 
 func (s *routes) add(authority string, r *route) error {
 	err := s.o.Relay.SetRoute(Route{
 		Name: "otlp " + r.target, Authority: authority, Endpoint: r.target, Spool: s.spoolDir(authority, r.target),
-		Allow: func(known bool, uid uint32) error { return s.allow(r, known, uid) },
+		Allow: func(by Caller) error { return s.allow(r, by) },
 	})
 	if err != nil {
 		return err
@@ -86,16 +93,20 @@ func (s *routes) add(authority string, r *route) error {
 }
 
 // allow returns an error if a caller may not send records of a route.
-func (s *routes) allow(r *route, known bool, uid uint32) error {
+func (s *routes) allow(r *route, by Caller) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case r.node == "":
 		return errors.New("no proxy has requested this route since the agent started")
-	case !known:
+	case by.Pod != r.pod:
+		return fmt.Errorf("%s sends records over the socket of another pod, or of the node", r.node)
+	case r.pod != "":
+		return nil // the pod chooses its uids
+	case !by.Known:
 		return errors.New("the user of the caller is unknown")
-	case uid != r.uid:
-		return fmt.Errorf("%s runs as uid %d, but the caller as uid %d", r.node, r.uid, uid)
+	case by.UID != r.uid:
+		return fmt.Errorf("%s runs as uid %d, but the caller as uid %d", r.node, r.uid, by.UID)
 	}
 	return nil
 }

@@ -66,7 +66,8 @@ func TestRoutes(t *testing.T) {
 		defer w.run()()
 		synctest.Wait()
 		w.expect("left", "route old.x old:1 otlp-old.x-old%3A1")
-		if err := r.routes["old.x"].Allow(true, 7); err == nil || !strings.Contains(err.Error(), "no proxy has requested") {
+		err := r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 7})
+		if err == nil || !strings.Contains(err.Error(), "no proxy has requested") {
 			t.Errorf("a route that no proxy has requested: %v", err)
 		}
 		w.process("default.web", 10, 5)
@@ -77,7 +78,11 @@ func TestRoutes(t *testing.T) {
 		}
 		w.expect("first", "new default.web", "route a-b.otlp.nearside otel:4317 otlp-a%2Db.otlp.nearside-otel%3A4317",
 			"set default.web []")
-		allow := r.routes[pipe.Route].Allow
+		permit := r.routes[pipe.Route].Allow
+		allow := func(known bool, uid uint32) error { return permit(logs.Caller{Known: known, UID: uid}) }
+		if permit(logs.Caller{Known: true, UID: 7, Pod: "u-1"}) == nil {
+			t.Error("a pod may send as a user of the node")
+		}
 		if allow(true, 7) != nil || allow(true, 8) == nil || allow(false, 7) == nil || allow(true, 0) == nil {
 			t.Error("another user may send, or the user of the proxy may not")
 		}

@@ -209,7 +209,7 @@ func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (chang
 		m.mu.Unlock()
 		return false
 	}
-	asked, list, peer, known, left, process := p.asked, p.pipes, p.peer, p.known, p.left, p.process
+	asked, list, peer, known, left, process, pod := p.asked, p.pipes, p.peer, p.known, p.left, p.process, p.pod
 	now := time.Now()
 	maps.DeleteFunc(p.recent, func(_ string, w wantUntil) bool { return now.After(w.until) })
 	for i := range list {
@@ -231,7 +231,7 @@ func (m *Manager) update(id string, limits map[outputKey]rotation.Limits) (chang
 			failed = true
 		}
 	default:
-		process, failed = m.prepare(id, &request{list, recent, limits, peer, known, process}, pipes, missing)
+		process, failed = m.prepare(id, &request{list, recent, limits, peer, known, process, pod}, pipes, missing)
 	}
 
 	m.mu.Lock()
@@ -268,6 +268,7 @@ type request struct {
 	peer    access.Peer
 	known   bool
 	process string // process that last got the FIFOs
+	pod     string // uid of the pod in whose directory the FIFOs have names; "": none
 }
 
 // prepare creates FIFOs and routes, and records in missing why some are not ready. It returns the
@@ -285,7 +286,7 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes,
 		pipes.NewWriter(id)
 	}
 	uid, gid := -1, -1
-	if r.peer.Local && !r.peer.Foreign {
+	if r.peer.Local && (!r.peer.Foreign || r.pod != "") {
 		uid, gid = int(r.peer.UID), int(r.peer.GID)
 	}
 	now := map[string]bool{}
@@ -295,7 +296,7 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes,
 			if uid < 0 {
 				missing[p.ID()] = status.Missing{Reason: "the user of its Envoy is unknown, and only this user may send " +
 					"records: connect the Envoy over the xDS socket, as a user of this host"}
-			} else if err := m.routes.set(id, r.peer.UID, p); err != nil {
+			} else if err := m.routes.set(id, r.peer.UID, r.pod, p); err != nil {
 				missing[p.ID()] = status.Missing{Reason: err.Error()}
 			}
 		}
@@ -314,7 +315,7 @@ func (m *Manager) prepare(id string, r *request, pipes Pipes,
 			}
 			continue
 		}
-		want = append(want, fifo.Pipe{Path: path, UID: uid, GID: gid, To: to, Labels: labelsOf(id, process, &p)})
+		want = append(want, fifo.Pipe{Path: path, UID: uid, GID: gid, To: to, Link: r.pod, Labels: labelsOf(id, process, &p)})
 	}
 	for i, err := range pipes.Set(id, want) {
 		if err != nil && now[want[i].Path] {
