@@ -19,7 +19,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/model/access"
-	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/redirect"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -380,22 +379,4 @@ func keyOf(text string) resource.Key {
 	kind, rest, _ := strings.Cut(text, "/")
 	mesh, name, _ := strings.Cut(rest, "/")
 	return resource.Key{Kind: kind, Mesh: mesh, Name: name}
-}
-
-// Problems returns a problem for each client that is not redirected as its Dataplane asks.
-func (r *Redirects) Problems() (out []api.Problem) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, key := range slices.SortedFunc(maps.Keys(r.proxies), compareKeys) {
-		switch x := r.proxies[key]; {
-		case x.fault == nil:
-		case x.inode == 0:
-			out = append(out, api.Problem{Resource: x.dataplane.String(), Severity: api.SeverityError,
-				Reason: "it gets no config, because its traffic cannot be redirected: " + x.fault.Error()})
-		default:
-			out = append(out, api.Problem{Resource: x.dataplane.String(), Severity: api.SeverityError,
-				Reason: "its changed redirection is not in force, the previous one is: " + x.fault.Error()})
-		}
-	}
-	return out
 }

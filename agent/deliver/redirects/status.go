@@ -1,7 +1,12 @@
 package redirects
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // States of clients that ask for a redirection.
@@ -57,4 +62,22 @@ func (r *Redirects) Collect(ch chan<- prometheus.Metric) {
 	for state, n := range map[string]int{stateRedirected: s.Redirected, stateStale: s.Stale, stateFailed: s.Failed} {
 		ch <- prometheus.MustNewConstMetric(podsDesc, prometheus.GaugeValue, float64(n), state)
 	}
+}
+
+// Problems returns a problem for each client that is not redirected as its Dataplane asks.
+func (r *Redirects) Problems() (out []api.Problem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range slices.SortedFunc(maps.Keys(r.proxies), compareKeys) {
+		switch x := r.proxies[key]; {
+		case x.fault == nil:
+		case x.inode == 0:
+			out = append(out, api.Problem{Resource: x.dataplane.String(), Severity: api.SeverityError,
+				Reason: "it gets no config, because its traffic cannot be redirected: " + x.fault.Error()})
+		default:
+			out = append(out, api.Problem{Resource: x.dataplane.String(), Severity: api.SeverityError,
+				Reason: "its changed redirection is not in force, the previous one is: " + x.fault.Error()})
+		}
+	}
+	return out
 }

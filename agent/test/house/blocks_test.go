@@ -31,6 +31,8 @@ var fragments = map[string]string{
 	"docs/decisions/0011-policies.md: from:                                            # of a policy for the whole " +
 		"mesh": "items of a policy",
 	"docs/reachability.md: kuma.io/reachable-backends: |":                "an annotation",
+	"docs/csi.md: volumes:":                                              "a volume of a pod",
+	"docs/inject.md: # kustomization.yaml: transformers: [inject.yaml]":  "a transformer of kustomize",
 	"docs/alerts.md: rule_files: [/etc/prometheus/nearside-alerts.yaml]": "a config of Prometheus",
 }
 
@@ -58,17 +60,17 @@ func TestBlocksOfDocuments(t *testing.T) {
 					}
 				}
 			case m[1] != "yaml":
+			case fragments[at] != "":
+				found[at] = true
+				if err := decodes(m[2]); err != nil {
+					t.Errorf("%s: %v", at, err)
+				}
 			case isResource.MatchString(m[2]):
 				rs, faults := registry.Decode(name, []byte(m[2]))
 				for _, f := range faults {
 					t.Errorf("%v, in the block\n%s", f, m[2])
 				}
 				resources += len(rs)
-			case fragments[at] != "":
-				found[at] = true
-				if err := decodes(m[2]); err != nil {
-					t.Errorf("%s: %v", at, err)
-				}
 			default:
 				for i, doc := range strings.Split(m[2], "\n---\n") {
 					configs++

@@ -115,16 +115,16 @@ func TestTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := manifest.Inject(r.Texts, manifest.Options{})
+	second, err := manifest.Inject(r.Texts, manifest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, text := range again.Texts {
+	for i, text := range second.Texts {
 		if !bytes.Equal(text.Data, r.Texts[i].Data) {
 			t.Errorf("%s changes when it is injected again", text.Name)
 		}
 	}
-	for _, o := range again.Objects {
+	for _, o := range second.Objects {
 		if o.Outcome == manifest.Injected || len(o.Notes) > 0 {
 			t.Errorf("%s %s: %s %v", o.File, o.Name, o.Outcome, o.Notes)
 		}
@@ -138,14 +138,14 @@ func TestOtherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := manifest.Options{Options: inject.Options{EnvoyImage: "registry.example.org/envoy:v1.40.0"}}
-	again, err := manifest.Inject(r.Texts, o)
+	second, err := manifest.Inject(r.Texts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(again.Texts[0].Data, r.Texts[0].Data) {
+	if !bytes.Equal(second.Texts[0].Data, r.Texts[0].Data) {
 		t.Error("the text has changed")
 	}
-	if notes := again.Objects[0].Notes; len(notes) != 1 || !notes[0].Warning {
+	if notes := second.Objects[0].Notes; len(notes) != 1 || !notes[0].Warning {
 		t.Errorf("notes: %v", notes)
 	}
 }
