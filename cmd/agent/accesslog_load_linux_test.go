@@ -21,8 +21,11 @@ import (
 
 // request sends one request with the next number and returns the number.
 func (w *logging) request(c *http.Client, tag, path string) (int64, error) {
-	n := w.sent.Add(1)
-	req, err := http.NewRequestWithContext(w.t.Context(), "GET", fmt.Sprintf("http://127.0.0.1:%d%s", w.port, path), nil)
+	n, port := w.sent.Add(1), w.port
+	if w.other != 0 && n%2 == 0 {
+		port = w.other
+	}
+	req, err := http.NewRequestWithContext(w.t.Context(), "GET", fmt.Sprintf("http://127.0.0.1:%d%s", port, path), nil)
 	if err != nil {
 		return n, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -48,6 +49,18 @@ func (c *otelCollector) bodies() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.got)
+}
+
+// above returns how many bodies have a number above n.
+func (c *otelCollector) above(n int64) (count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for body := range c.got {
+		if is, err := strconv.ParseInt(strings.TrimLeft(body, "ab"), 10, 64); err == nil && is > n {
+			count++
+		}
+	}
+	return count
 }
 
 // TestAccessLogRecords checks that an Envoy's log records pass through the agent's socket, where

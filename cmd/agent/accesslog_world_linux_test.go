@@ -27,10 +27,13 @@ import (
 type logging struct {
 	t      *testing.T
 	dir    string
-	port   int // of the inbound
-	uid    int // of the Envoy
+	port   int      // of the inbound
+	other  int      // port of the inbound of another Envoy, which gets every other request; 0: none
+	uid    int      // of the Envoy
+	extra  []string // settings of the agent
 	sent   atomic.Int64
 	served *http.Server
+	behind int          // port of the service
 	slow   atomic.Int32 // number of requests that the service leaves unanswered
 
 	agent *exec.Cmd
@@ -66,10 +69,11 @@ func newLogging(t *testing.T) *logging {
 	})}
 	go w.served.Serve(l)
 	t.Cleanup(func() { w.served.Close() })
+	w.behind = l.Addr().(*net.TCPAddr).Port
 	agenttest.Do(t, os.Chmod(w.dir, 0o755), os.MkdirAll(w.dir+"/resources", 0o755), os.MkdirAll(w.dir+"/logs", 0o750))
 	w.resource("web", fmt.Sprintf("type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\n"+
 		"networking:\n  address: 127.0.0.1\n  inbound: [{port: %d, servicePort: %d, tags: {kuma.io/service: web, "+
-		"kuma.io/protocol: http}}]\n", w.port, l.Addr().(*net.TCPAddr).Port))
+		"kuma.io/protocol: http}}]\n", w.port, w.behind))
 	t.Cleanup(func() {
 		w.kill(syscall.SIGTERM)
 		w.endHolder()
@@ -122,11 +126,15 @@ func (w *logging) api() *client.Client {
 
 // args returns the command line of the agent.
 func (w *logging) args() []string {
-	return []string{"run", "--set", "paths.run=" + w.dir + "/run", "--set", "paths.state=" + w.dir + "/state",
+	args := []string{"run", "--set", "paths.run=" + w.dir + "/run", "--set", "paths.state=" + w.dir + "/state",
 		"--set", "paths.logs=" + w.dir + "/logs",
 		"--set", "resources.dir=" + w.dir + "/resources", "--set", "api.socket.group=", "--set", "xds.socket.group=",
 		"--set", "dns.listen=", "--set", "xds.socket.mode=0666", "--set", "node.name=n",
 		"--set", fmt.Sprintf("xds.access=[{user: %d, nodes: [default.*]}]", w.uid)}
+	for _, set := range w.extra {
+		args = append(args, "--set", set)
+	}
+	return args
 }
 
 // start starts the agent and waits until it serves.
@@ -170,17 +178,22 @@ func (w *logging) endHolder() {
 	}
 }
 
+// program returns an Envoy that other users than root can run.
+func (w *logging) program() string {
+	own := w.dir + "/envoy"
+	if _, err := os.Stat(own); err != nil {
+		program, err := os.ReadFile(envoytest.Find(w.t))
+		agenttest.Do(w.t, err, os.WriteFile(own, program, 0o755))
+	}
+	return own
+}
+
 // startEnvoy starts the Envoy of the dataplane.
 func (w *logging) startEnvoy() {
 	w.t.Helper()
 	path := envoytest.Find(w.t)
-	if w.uid != 0 { // this user cannot read root's files
-		own := w.dir + "/envoy"
-		if _, err := os.Stat(own); err != nil {
-			program, err := os.ReadFile(path)
-			agenttest.Do(w.t, err, os.WriteFile(own, program, 0o755))
-		}
-		path = own
+	if w.uid != 0 {
+		path = w.program()
 	}
 	admin := fmt.Sprintf("%s/run/envoy/%d/default.web.sock", w.dir, w.uid)
 	w.envoy = envoytest.StartAs(w.t, w.uid, path, admin, func(admin string) ([]byte, error) {

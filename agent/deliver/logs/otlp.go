@@ -50,7 +50,8 @@ type routes struct {
 // route is one route, guarded by routes.mu.
 type route struct {
 	target string
-	node   string // "": left by an earlier agent, and not requested by a proxy yet
+	node   string        // "": left by an earlier agent, and not requested by a proxy yet
+	asked  chan struct{} // closed when a proxy has requested it
 	uid    uint32
 	pod    string    // uid of the pod of the proxy; "": none
 	until  time.Time // end of its lifetime without a proxy
@@ -69,6 +70,9 @@ func (s *routes) set(id string, uid uint32, pod string, p *draft.Pipe) error {
 	s.mu.Lock()
 	have := s.routes[p.Route]
 	if have != nil {
+		if have.node == "" {
+			close(have.asked)
+		}
 		have.node, have.uid, have.pod, have.until = id, uid, pod, time.Now().Add(lingerFor)
 	}
 	s.mu.Unlock()
@@ -92,8 +96,15 @@ func (s *routes) add(authority string, r *route) error {
 	return nil
 }
 
+// askedWithin is how long a call waits for the proxy of a route. Envoy would drop its records, and
+// after a restart of the agent it reconnects to OTLP before it requests its config again.
+const askedWithin = 5 * time.Second
+
 // allow returns an error if a caller may not send records of a route.
 func (s *routes) allow(r *route, by Caller) error {
+	if r.asked != nil {
+		waitFor(r.asked, askedWithin)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -135,7 +146,7 @@ func (s *routes) openSpools() {
 		if !ok || !is {
 			continue
 		}
-		if err := s.add(authority, &route{target: target, until: time.Now().Add(s.o.FoundFor)}); err != nil {
+		if err := s.add(authority, &route{target: target, asked: make(chan struct{}), until: time.Now().Add(s.o.FoundFor)}); err != nil {
 			s.o.Log.Warn("cannot send the spooled records of a collector", "dir", e.Name(), "error", err)
 		}
 	}

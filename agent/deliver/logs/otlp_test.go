@@ -131,3 +131,31 @@ func TestNoRelay(t *testing.T) {
 		}
 	})
 }
+
+// TestRouteOfRestart checks that a call to a route of an earlier agent waits until the proxy of the
+// route has requested it, and is refused only if its caller is another one.
+func TestRouteOfRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spool := t.TempDir()
+		if err := os.Mkdir(filepath.Join(spool, "otlp-old.x-otel%3A4317"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		r := &relay{routes: map[string]logs.Route{}}
+		w := newWorld(t, func(w *world, o *logs.Options) { r.w, o.Relay, o.Spool = w, r, spool })
+		defer w.run()()
+		synctest.Wait()
+		own, other := make(chan error, 1), make(chan error, 1)
+		go func() { own <- r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 7}) }()
+		go func() { other <- r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 8}) }()
+		time.Sleep(2 * time.Second)
+		w.process("default.web", 10, 5)
+		w.Prepare(key("web"), []draft.Pipe{{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317",
+			Route: "old.x", Cluster: "c"}})
+		if err := <-own; err != nil {
+			t.Errorf("the Envoy of the proxy: %v", err)
+		}
+		if <-other == nil {
+			t.Error("another user may send")
+		}
+	})
+}
