@@ -23,7 +23,13 @@ func Plan(pod Pod, o Options) (Edits, []Note, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	hash, err := s.hash()
+	// The hash is that of the sidecar without the probes of the application, because an injected pod
+	// does not show what they were.
+	container, err := s.container(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	hash, err := s.hash(container)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -35,9 +41,10 @@ func Plan(pod Pod, o Options) (Edits, []Note, error) {
 		return nil, nil, err
 	}
 	probes := planProbes(pod, s)
-	container, err := s.container(probes.routes)
-	if err != nil {
-		return nil, nil, err
+	if len(probes.routes) > 0 {
+		if container, err = s.container(probes.routes); err != nil {
+			return nil, nil, err
+		}
 	}
 	lifecycles := planLifecycles(pod, s)
 	edits := Edits{}
@@ -76,13 +83,8 @@ func injectedBefore(pod Pod, hash string) []Note {
 			"Inject the original manifest to update the sidecar", before, hash)}}
 }
 
-// hash identifies the sidecar without the probes of the application, because an injected pod does
-// not show what they were.
-func (s *settings) hash() (string, error) {
-	c, err := s.container(nil)
-	if err != nil {
-		return "", err
-	}
+// hash identifies a sidecar and its volumes.
+func (s *settings) hash(c *container) (string, error) {
 	text, err := json.Marshal([]any{c, s.volumes()})
 	if err != nil {
 		return "", err

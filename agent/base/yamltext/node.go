@@ -221,6 +221,20 @@ func equal(a, b *Node) bool {
 			return false
 		}
 	}
+	inOrder := true
+	for i, k := range a.Keys {
+		if inOrder = k.Name == b.Keys[i].Name; !inOrder {
+			break
+		}
+	}
+	if inOrder { // the usual case, without an index
+		for i, k := range a.Keys {
+			if !equal(k.Value, b.Keys[i].Value) {
+				return false
+			}
+		}
+		return true
+	}
 	first := a.index()
 	other := b.index()
 	for name, v := range first {

@@ -23,12 +23,13 @@ type writer struct {
 	changes  []change
 	eol      string
 	seqShift int // spaces by which lists are indented below their keys
+	scalars  map[scalar]string
 }
 
 // Text returns the text with the edits. It parses its result: if the edits cannot be written so
 // that the values of the documents are right, it returns a fault and no text.
 func (f *File) Text() ([]byte, *strict.Fault) {
-	w := writer{File: f, eol: "\n"}
+	w := writer{File: f, eol: "\n", scalars: map[scalar]string{}}
 	if i := bytes.IndexByte(f.text, '\n'); i > 0 && f.text[i-1] == '\r' {
 		w.eol = "\r\n"
 	}
