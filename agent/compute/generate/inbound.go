@@ -16,6 +16,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/redirect"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -45,9 +46,13 @@ func (g *generator) inbounds() {
 			continue
 		}
 		if tp := g.dp.Networking.TransparentProxying; tp != nil && !redirected(tp.IPFamilyMode, addr) {
+			effect := "reach the workload without the proxy"
+			if g.r.Labels[redirect.Label] != "" { // both families are redirected
+				effect = "fail"
+			}
 			g.warnf("networking.inbound[%d]: the address %s is not of a family that ipFamilyMode %s redirects: connections to "+
-				"it reach the workload without the proxy; give an address of that family, or ipFamilyMode %s",
-				i, addr, tp.IPFamilyMode, resource.IPFamilyDualStack)
+				"it %s; give an address of that family, or ipFamilyMode %s", i, addr, tp.IPFamilyMode, effect,
+				resource.IPFamilyDualStack)
 		}
 		protocol := mesh.ParseProtocol(in.Speaks())
 		if shared != nil {

@@ -111,7 +111,33 @@ const (
 	excludeOutboundIPs   = "traffic.kuma.io/exclude-outbound-ips"
 	builtinDNS           = "kuma.io/builtindns"
 	builtinDNSPort       = "kuma.io/builtindnsport"
+	familyMode           = "kuma.io/transparent-proxying-ip-family-mode"
 )
+
+// Families returns the ipFamilyMode for which Kuma's annotation of a pod asks, or "" for both address
+// families.
+func Families(annotations map[string]string) string {
+	switch strings.ToLower(annotations[familyMode]) {
+	case "ipv4":
+		return "IPv4"
+	case "ipv6":
+		return "IPv6"
+	}
+	return ""
+}
+
+// familyNote says what the annotation of [Families] does, or returns "".
+func familyNote(annotations map[string]string) string {
+	text := annotations[familyMode]
+	switch mode := Families(annotations); {
+	case mode != "":
+		return fmt.Sprintf("[%q]: the proxy listens only for %s. Connections of the other address family fail, because both "+
+			"are redirected, so that none bypasses the proxy", familyMode, mode)
+	case text != "" && !strings.EqualFold(text, "dualstack"):
+		return fmt.Sprintf("[%q]: without effect: %s is none of dualstack, ipv4, ipv6", familyMode, strict.Quote(text))
+	}
+	return ""
+}
 
 // without lists annotations of Kuma that have no effect, with the values that ask for what happens
 // anyway, and the reason.
@@ -120,8 +146,6 @@ var without = []struct{ key, anyway, reason string }{
 		"set kuma.io/sidecar-injection: disabled to run it outside of the mesh"},
 	{"kuma.io/transparent-proxying-inbound-port", "15006", "networking.transparentProxying.redirectPortInbound applies"},
 	{"kuma.io/transparent-proxying-outbound-port", "15001", "networking.transparentProxying.redirectPortOutbound applies"},
-	{"kuma.io/transparent-proxying-ip-family-mode", "dualstack", "both address families are redirected, so that no " +
-		"connection bypasses the proxy"},
 	{"kuma.io/transparent-proxying-ebpf", "disabled,false", "connections are redirected with nftables"},
 	{"traffic.kuma.io/exclude-outbound-ports-for-uids", "", "exceptions for single users are not supported; use " +
 		excludeOutboundPorts},
@@ -137,7 +161,7 @@ var without = []struct{ key, anyway, reason string }{
 // Annotations returns the annotations that [Parse] reads.
 func Annotations() []string {
 	out := []string{AnnotationProbePorts, excludeInboundPorts, excludeOutboundPorts, excludeInboundIPs, excludeOutboundIPs,
-		builtinDNS, builtinDNSPort}
+		builtinDNS, builtinDNSPort, familyMode}
 	for _, w := range without {
 		out = append(out, w.key)
 	}
@@ -199,6 +223,9 @@ func Parse(annotations map[string]string) (o *Options, notes []string, faults []
 		if l.n > MaxItems {
 			faults = append(faults, Fault{l.key, tooMany(l.n)})
 		}
+	}
+	if note := familyNote(annotations); note != "" {
+		notes = append(notes, note)
 	}
 	for _, w := range without {
 		if text, given := annotations[w.key]; given && !slices.Contains(strings.Split(w.anyway, ","), text) {

@@ -233,6 +233,9 @@ func (d *decoder) annotate(h *header, spec Spec) {
 	if tp := dp.Networking.TransparentProxying; tp != nil && h.labels[redirect.Label] != "" {
 		options, notes, faults := redirect.Annotate("metadata.annotations", tp.Redirect, h.annotations)
 		tp.Redirect, dp.Notes = options, append(dp.Notes, notes...)
+		if tp.IPFamilyMode == "" {
+			tp.IPFamilyMode = redirect.Families(h.annotations)
+		}
 		for _, f := range faults {
 			d.Add(Fault{Field: f.Name, Line: h.annotationsAt, Reason: f.Reason})
 		}

@@ -220,6 +220,28 @@ func TestAnnotatedDataplane(t *testing.T) {
 	}
 }
 
+// TestAnnotatedFamily checks that the annotation of a redirected pod limits the families as the field
+// does, which takes precedence.
+func TestAnnotatedFamily(t *testing.T) {
+	for _, c := range []struct{ labels, annotation, field, want string }{
+		{"nearside.io/redirect: pod", "ipv4", "", resource.IPFamilyIPv4},
+		{"nearside.io/redirect: pod", "IPv6", "", resource.IPFamilyIPv6},
+		{"nearside.io/redirect: pod", "dualstack", "", ""},
+		{"nearside.io/redirect: pod", "ipv4", ", ipFamilyMode: IPv6", resource.IPFamilyIPv6},
+		{"a: b", "ipv4", "", ""},
+	} {
+		doc := kubernetesDataplane("    kuma.io/transparent-proxying-ip-family-mode: "+c.annotation+"\n  labels: {"+c.labels+
+			"}\n", "    transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001"+c.field+"}\n")
+		rs, faults := registry(t).Decode("", []byte(doc))
+		if len(faults) > 0 || len(rs) != 1 {
+			t.Fatal(faults)
+		}
+		if got := rs[0].Spec.(*resource.Dataplane).Networking.TransparentProxying.IPFamilyMode; got != c.want {
+			t.Errorf("%+v: ipFamilyMode %q", c, got)
+		}
+	}
+}
+
 // FuzzParseReach parses any text; an accepted result is valid in a Dataplane.
 func FuzzParseReach(f *testing.F) {
 	f.Add(specExample, "a,b")

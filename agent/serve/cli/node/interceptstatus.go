@@ -63,7 +63,8 @@ func interceptStatusCommand(env *command.Env) *cobra.Command {
 		Use:   "status",
 		Short: "Show redirections, and whether they work",
 		Long: `Shows every recorded installation, or the one of a network namespace with --netns or --pid: the rule
-of intercept.watch that made it, what is redirected, for whom, and how often. For DNS, the command
+of intercept.watch or the Dataplane of the pod that made it (column RULE), what is redirected, for
+whom, and how often. For DNS, the command
 sends canary queries over UDP and TCP to unused loopback addresses and to each server in the
 resolv.conf of the namespace.
 

@@ -132,8 +132,8 @@ func Dataplane(p *Pod, services []*Service, namespace, node *Meta) (text []byte,
 	case "ipv6":
 		tp.IPFamilyMode = "IPv6"
 	default:
-		notes = append(notes, fmt.Sprintf("metadata.annotations[%q]: %q is none of dualstack, ipv4, ipv6; both families "+
-			"are redirected", annotationFamily, mode))
+		notes = append(notes, fmt.Sprintf("metadata.annotations[%q]: without effect: %q is none of dualstack, ipv4, "+
+			"ipv6", annotationFamily, mode))
 	}
 	for s := range strings.SplitSeq(p.Annotations[annotationDirect], ",") {
 		if s = strings.TrimSpace(s); s != "" {
