@@ -75,13 +75,10 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		},
 		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
 			o := fifo.Options{Dir: dir, Roots: []string{cfg.Paths.Run}, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
-			if a.pods != nil {
-				o.Links = a.pods
-			}
 			if a.holder != nil {
 				o.Holder = a.holder
 			}
-			p, err := fifo.Open(o)
+			p, err := a.openFIFOs(o, filepath.Join(cfg.Paths.Run, hold.PodFIFODir))
 			if err != nil {
 				return nil, err
 			}

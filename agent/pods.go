@@ -3,7 +3,11 @@ package agent
 import (
 	"net"
 	"os"
+	"path/filepath"
 
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/fifo"
+	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/host/pods"
@@ -55,4 +59,23 @@ func (h podSockets) Drop(path string) {
 			h.log.Warn("the holder still holds the socket of a pod that is gone", "path", path, "error", err)
 		}
 	}
+}
+
+// openFIFOs opens the FIFOs of Envoys, and those of pods in a private directory.
+func (a *Agent) openFIFOs(o fifo.Options, podDir string) (logs.Pipes, error) {
+	p, err := fifo.Open(o)
+	if err != nil || a.pods == nil {
+		return p, err
+	}
+	own := o
+	own.Dir, own.Private, own.Links = podDir, true, a.pods
+	own.Found = func(path string, labels map[string]string) accesslog.Destination {
+		return o.Found(filepath.Join(o.Dir, filepath.Base(path)), labels) // as in configs
+	}
+	pods, err := fifo.Open(own)
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return &logs.Split{Pipes: p, Pods: pods, PodDir: podDir}, nil
 }

@@ -10,13 +10,19 @@ import (
 	"github.com/nearside-mesh/nearside/rotation/dirs"
 )
 
-// pipeDirMode lets all writers reach their FIFOs.
-const pipeDirMode = 0o711
+const (
+	pipeDirMode    = 0o711 // lets all writers reach their FIFOs
+	privateDirMode = 0o700 // writers reach their FIFOs by Options.Links
+)
 
 // openPipeDir opens or creates the directory of FIFOs, and locks it.
-func openPipeDir(path string, roots []string) (*dirs.Dir, error) {
-	d, err := dirs.Open(dirs.Options{Path: path, Kind: "FIFO directory", Mode: pipeDirMode, Group: -1, Roots: roots,
-		Check: checkPipeDir})
+func openPipeDir(o *Options) (*dirs.Dir, error) {
+	mode, check := uint32(pipeDirMode), checkPipeDir
+	if o.Private {
+		mode, check = privateDirMode, checkPrivateDir
+	}
+	d, err := dirs.Open(dirs.Options{Path: o.Dir, Kind: "FIFO directory", Mode: mode, Group: -1, Roots: o.Roots,
+		Check: check})
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +54,12 @@ func checkPipeDir(path string, st *unix.Stat_t) (uint32, error) {
 		return mode | pipeDirMode, nil
 	}
 	return mode, nil
+}
+
+// checkPrivateDir is checkPipeDir for a directory that only this user may reach.
+func checkPrivateDir(path string, st *unix.Stat_t) (uint32, error) {
+	_, err := checkPipeDir(path, st)
+	return privateDirMode, err
 }
 
 // checkDirectory compares the directory at the path with the open one. If it is another one,

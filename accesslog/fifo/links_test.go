@@ -31,11 +31,16 @@ func (l linkDir) Unlink(_, name string) error { return os.Remove(filepath.Join(l
 // unused FIFO loses this name.
 func TestPipeLinked(t *testing.T) {
 	dir, other, to := pipeDir(t), t.TempDir(), &sink{}
-	o := Options{Dir: dir, Group: -1, Links: linkDir{other}, Holder: newHolding(t)}
+	o := Options{Dir: dir, Group: -1, Private: true, Links: linkDir{other}, Holder: newHolding(t)}
 	ps, stop := startPipes(t, o)
 	want := []Pipe{{Path: filepath.Join(dir, "a"), UID: os.Geteuid(), GID: -1, To: to, Link: "pod"}}
 	if errs := ps.Set("web", want); errs[0] != nil {
 		t.Fatal(errs[0])
+	}
+	for path, mode := range map[string]os.FileMode{dir: os.ModeDir | 0o700, want[0].Path: os.ModeNamedPipe | 0o622} {
+		if st, err := os.Lstat(path); err != nil || st.Mode() != mode {
+			t.Errorf("%s: %v, %v; want mode %v", path, st.Mode(), err, mode)
+		}
 	}
 	w := openWriter(t, filepath.Join(other, "a"))
 	put(t, w, "1\n")

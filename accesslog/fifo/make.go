@@ -33,7 +33,8 @@ type pipeRecord struct {
 const maxRecord = 64 << 10
 
 // setOwner gives a FIFO the least rights that its writer needs. If possible, the writer's user owns
-// it and can only write; otherwise the group can write, and this process owns it.
+// it and can only write; otherwise the group can write, and this process owns it. In a private
+// directory, everyone can write.
 func (ps *Pipes) setOwner(fd int, want Pipe) error {
 	euid := os.Geteuid()
 	group := ps.opts.Group
@@ -42,6 +43,8 @@ func (ps *Pipes) setOwner(fd int, want Pipe) error {
 	}
 	uid, gid, mode := -1, -1, uint32(0o600)
 	switch {
+	case ps.opts.Private:
+		mode = 0o622
 	case want.UID == euid:
 	case want.UID >= 0 && euid == 0:
 		uid, gid, mode = want.UID, os.Getegid(), 0o260

@@ -31,6 +31,9 @@ type Options struct {
 	// Dir contains only the FIFOs. It is created if necessary; its parent must exist. No other Pipes
 	// may use it at the same time.
 	Dir string
+	// Private makes Dir accessible only to this user. All pipes need a Link, and everyone who reaches
+	// that may write.
+	Private bool
 	// Roots are directories that are created if they are missing, with all parents of Dir below them.
 	Roots []string
 	// Group is the group of the writers. It is used if a FIFO cannot be owned by its writer's user,

@@ -44,7 +44,7 @@ func Open(opts Options) (*Pipes, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openPipeDir(opts.Dir, opts.Roots)
+	dir, err := openPipeDir(&opts)
 	if err != nil {
 		return nil, err
 	}

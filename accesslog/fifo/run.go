@@ -120,6 +120,9 @@ func (ps *Pipes) finish() {
 	ps.close()
 }
 
+// Close releases everything, instead of Run.
+func (ps *Pipes) Close() { ps.finish() }
+
 func (ps *Pipes) close() {
 	if ps.poll != nil {
 		ps.poll.file.Close()

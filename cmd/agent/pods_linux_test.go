@@ -35,7 +35,7 @@ exec unshare -m --propagation private sh -ec '
 func (w *logging) inPod(uid string) string {
 	w.t.Helper()
 	path := filepath.Join(w.dir, "envoy-"+uid)
-	text := fmt.Sprintf(podEnvoy, filepath.Join(w.dir, "run/pods", uid), w.dir+"/run", w.program())
+	text := fmt.Sprintf(podEnvoy, w.dir+"/run/pods/"+uid, w.dir+"/run", w.program())
 	agenttest.Do(w.t, os.WriteFile(path, []byte(text), 0o755))
 	return path
 }
@@ -105,7 +105,8 @@ func TestPodsOverTheirSockets(t *testing.T) {
 	for node, e := range map[string]*envoytest.Process{"web-0.shop": web, "api-0.shop": other} {
 		w.await(node+" has the config", func() bool {
 			_, dump := e.Admin("/config_dump")
-			return strings.Contains(dump, w.dir+"/run/access/nearside-default."+node+"-") && strings.Contains(dump, "/run/otlp.sock")
+			return strings.Contains(dump, w.dir+"/run/access/nearside-default."+node+"-") &&
+				strings.Contains(dump, w.dir+"/run/otlp.sock")
 		})
 	}
 	w.noProblems()
@@ -114,6 +115,7 @@ func TestPodsOverTheirSockets(t *testing.T) {
 	w.await("the records of both pods", func() bool { return c.bodies() == 200 })
 
 	w.refusesImpostor()
+	w.privateFIFOs()
 
 	stop := w.load("a", 1000)
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -151,7 +153,8 @@ func TestPodsOverTheirSockets(t *testing.T) {
 	agenttest.Do(t, os.RemoveAll(w.dir+"/run/pods/u-api"))
 	w.await("nothing of the pod is left", func() bool {
 		left := append(w.openFiles("api-0"), w.openFiles("u-api")...)
-		for _, pattern := range []string{"run/access/*api-0*", "run/access/.*api-0*", "run/pods/*u-api*"} {
+		for _, pattern := range []string{"run/access*/*api-0*", "run/access*/.*api-0*",
+			"run/pods/*u-api*"} {
 			names, err := filepath.Glob(filepath.Join(w.dir, pattern))
 			agenttest.Do(t, err)
 			left = append(left, names...)
@@ -173,6 +176,25 @@ func (w *logging) holdSockets() {
 	cmd.Stdout, cmd.Stderr = w.said, w.said
 	agenttest.Do(w.t, cmd.Start())
 	w.t.Cleanup(func() { _ = cmd.Wait() }) // the context has ended
+}
+
+// privateFIFOs checks that another process with the user of the Envoys cannot write to the FIFOs of
+// pods, for example one with the run directory of the node as a volume.
+func (w *logging) privateFIFOs() {
+	w.t.Helper()
+	fifos, err := filepath.Glob(w.dir + "/run/*/*-0.shop-*.fifo")
+	more, moreErr := filepath.Glob(w.dir + "/run/pods/*/access/*.fifo")
+	agenttest.Do(w.t, err, moreErr)
+	if len(fifos) != 2 || len(more) != 2 {
+		w.t.Fatalf("FIFOs: %q, %q", fifos, more)
+	}
+	for _, path := range append(fifos, more...) {
+		cmd := exec.Command("setpriv", "--reuid", "5678", "--regid", "5678", "--clear-groups",
+			"sh", "-c", `: >> "$1"`, "sh", path)
+		if cmd.Run() == nil {
+			w.t.Errorf("user 5678 of the node can write to %s", path)
+		}
+	}
 }
 
 // refusesImpostor checks that an Envoy in the pod api-0 does not get the config of web-0.

@@ -65,10 +65,6 @@ func (m *Manager) unreachable(p access.Peer, known bool) string {
 	const remedy = "connect its Envoy to the agent of its host, over the xDS socket, " +
 		"or use a backend that the Envoy writes itself"
 	if p.Pod != nil {
-		if os.Geteuid() != 0 {
-			return "FIFOs for the user of a pod need an agent that runs as root: " +
-				"use a backend of type openTelemetry, or one that the Envoy writes itself"
-		}
 		return ""
 	}
 	if !p.Local {

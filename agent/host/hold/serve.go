@@ -55,6 +55,10 @@ func holdTime(name string, dns time.Duration) time.Duration {
 // FIFODir is the directory of the FIFOs of access logs in the run directory.
 const FIFODir = "access"
 
+// PodFIFODir is the directory of the FIFOs of pods, which only the agent can reach. They have other
+// names in the directories of their pods.
+const PodFIFODir = "access-pods"
+
 // ErrHeldElsewhere says that the run directory already has a holder.
 var ErrHeldElsewhere = errors.New("another holder serves this directory")
 
@@ -121,6 +125,7 @@ func Serve(ctx context.Context, dir string, o ServeOptions) error {
 	}
 	if o.Stay {
 		s.openFIFOs(filepath.Join(dir, FIFODir))
+		s.openFIFOs(filepath.Join(dir, PodFIFODir))
 	}
 	if err := unix.Unlinkat(d, socketName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove %s/%s: %w", dir, socketName, err)
