@@ -75,9 +75,9 @@ func podBootstrap(w *logging, node string) func(string) ([]byte, error) {
 	}
 }
 
-// TestPodsOverTheirSockets runs an agent and the Envoys of two pods, each with only the directory of
-// its pod. It checks their configs, an Envoy that claims to be the other pod, both kinds of access
-// logs, also while the agent is restarted and killed, and the end of a pod.
+// TestPodsOverTheirSockets runs an agent and the Envoys of two pods, each with only the directory
+// of its pod. It checks their configs, an Envoy that claims to be the other pod, both kinds of
+// access logs, also while the agent is restarted and killed, and the end of a pod.
 func TestPodsOverTheirSockets(t *testing.T) {
 	w := newLogging(t)
 	for _, tool := range []string{"unshare", "setpriv", "mount"} {
@@ -214,7 +214,8 @@ func (w *logging) refusesImpostor() {
 	w.await("the agent refuses the other pod", func() bool {
 		s, err := w.api().Status(w.t.Context())
 		return err == nil && strings.HasPrefix(s.Refused.Peer, want) && s.Refused.NodeID == "default.web-0.shop" &&
-			strings.Contains(s.Refused.Reason, "MESH.api-0.shop")
+			strings.Contains(s.Refused.Reason, "MESH.api-0.shop") && len(s.Refused.Streams) == 1 &&
+			s.Refused.Streams[0].Command == "kubectl get pod -n shop api-0 -o yaml"
 	})
 	p, err := w.api().Proxy(w.t.Context(), "default", "web-0.shop")
 	agenttest.Do(w.t, err)

@@ -146,7 +146,8 @@ func (s *routes) openSpools() {
 		if !ok || !is {
 			continue
 		}
-		if err := s.add(authority, &route{target: target, asked: make(chan struct{}), until: time.Now().Add(s.o.FoundFor)}); err != nil {
+		r := &route{target: target, asked: make(chan struct{}), until: time.Now().Add(s.o.FoundFor)}
+		if err := s.add(authority, r); err != nil {
 			s.o.Log.Warn("cannot send the spooled records of a collector", "dir", e.Name(), "error", err)
 		}
 	}

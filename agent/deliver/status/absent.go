@@ -77,8 +77,12 @@ func unknownReason(id string, t node.Type) string {
 		t.Kind())
 }
 
-// refusedCommand returns the command that explains why a client is refused.
+// refusedCommand returns the command that explains why a client is refused. The bootstrap of an
+// Envoy in a pod is in its arguments.
 func refusedCommand(r *api.RefusedStream) string {
+	if p := r.Peer.Pod; p != nil {
+		return fmt.Sprintf("kubectl get pod -n %s %s -o yaml", p.Namespace, p.Name)
+	}
 	out := "nearside check --bootstrap FILE"
 	if r.Peer.IsUser() {
 		out += fmt.Sprintf(" --user %d", r.Peer.UID)
