@@ -111,7 +111,7 @@ func podGroup(t *testing.T, uid string) string {
 // TestRedirectedPod runs a real Envoy in a pod. It gets its config only after the traffic of the
 // pod is redirected, and connections fail rather than bypass it after it has ended.
 func TestRedirectedPod(t *testing.T) {
-	real := envoytest.Find(t)
+	binary := envoytest.Find(t)
 	if !inNetwork(t) {
 		return
 	}
@@ -132,7 +132,7 @@ func TestRedirectedPod(t *testing.T) {
 	}()
 	dir := agenttest.ShortDir(t)
 	agenttest.Write(t, dir+"/envoy", "#!/bin/sh\necho $$ > "+group+"/cgroup.procs\nexec nsenter --net="+p.path+" '"+
-		real+"' \"$@\"\n")
+		binary+"' \"$@\"\n")
 	agenttest.Do(t, os.Chmod(dir+"/envoy", 0o755))
 	agenttest.Do(t, os.Chmod(dir, 0o755))
 	a := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "intercept.pods=true")
@@ -178,7 +178,8 @@ func TestRedirectedPod(t *testing.T) {
 	if !p.visits(server) {
 		t.Error("the workload does not reach the server through the proxy")
 	}
-	if code, stats := e.Admin("/stats?filter=outbound_passthrough.*cx_total"); code != 200 || !strings.Contains(stats, ": 1") {
+	code, stats := e.Admin("/stats?filter=outbound_passthrough.*cx_total")
+	if code != 200 || !strings.Contains(stats, ": 1") {
 		t.Errorf("the connection bypassed the proxy: %s", stats)
 	}
 	e.Stop()
