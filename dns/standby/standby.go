@@ -4,7 +4,8 @@
 // instead of after a timeout.
 //
 // It takes nothing from a server that reads: a query is answered only if it is the first of its
-// socket in successive looks.
+// socket in successive looks. If the server takes the first query itself, it is not hung but slow,
+// and the queries of this socket wait again.
 package standby
 
 import (
@@ -51,6 +52,7 @@ type socket struct {
 	since time.Time // when the first message was seen; zero: nothing waits
 	from  string
 	head  []byte // the start of the message
+	reads bool   // the server has read one since it counts as hung, so its queries get the full time
 }
 
 // New returns a Watch for which a server hangs if a query waits for a time, such as [HungAfter].
@@ -102,13 +104,16 @@ func (w *Watch) look(now time.Time, fd int, s *socket) {
 	if !w.waits(now, fd, stream, s) {
 		return
 	}
-	if after := now.Sub(s.since); after < w.after && (!w.hung || after == 0) {
+	if after := now.Sub(s.since); after < w.after && (!w.hung || s.reads || after == 0) {
 		return
 	}
 	if !w.hung {
 		w.hung, w.total = true, 0
+		for _, other := range w.sockets {
+			other.reads = false
+		}
 	}
-	w.last, s.since = now, time.Time{}
+	w.last, s.since, s.reads = now, time.Time{}, false
 	for range most {
 		if stream && !closeNext(fd) || !stream && !w.answerNext(fd) {
 			return
@@ -129,12 +134,14 @@ func (w *Watch) waits(now time.Time, fd int, stream bool, s *socket) bool {
 	} else {
 		n, sender, err := unix.Recvfrom(fd, w.buffer(), unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		if err != nil || sender == nil {
+			s.reads = s.reads || !s.since.IsZero()
 			s.since = time.Time{}
 			return false
 		}
 		from, head = senderText(sender), w.in[:min(n, shown)]
 	}
 	if s.since.IsZero() || s.from != from || !bytes.Equal(s.head, head) {
+		s.reads = s.reads || !s.since.IsZero()
 		s.since, s.from, s.head = now, from, append(s.head[:0], head...)
 	}
 	return true

@@ -147,6 +147,39 @@ func TestServerReads(t *testing.T) {
 	}
 }
 
+// TestSlowAgain checks that a server that was too slow once keeps its queries as soon as it reads.
+func TestSlowAgain(t *testing.T) {
+	s := newServer(t, "127.0.0.1:0")
+	c, b := s.client("127.0.0.1"), make([]byte, 512)
+	s.ask(c, 1)
+	s.look(4 * time.Second)
+	s.ask(c, 2)
+	s.look(100 * time.Millisecond)
+	if got := s.replies(c); !slices.Equal(got, []uint16{1, 2}) {
+		t.Fatalf("answered %v", got)
+	}
+	s.ask(c, 3)
+	s.now = s.now.Add(s.watch.Look(s.now, s.files))
+	for id := uint16(3); id < 20; id++ {
+		do(t, s.UDP[0].SetReadDeadline(time.Now().Add(10*time.Second)))
+		_, _, err := s.UDP[0].ReadFromUDP(b)
+		do(t, err)
+		if got := binary.BigEndian.Uint16(b); got != id {
+			t.Fatalf("the server reads query %d, want %d", got, id)
+		}
+		s.look(50 * time.Millisecond)
+		s.ask(c, id+1)
+		s.look(time.Second)
+	}
+	if got := s.replies(c); got != nil {
+		t.Errorf("answered %v", got)
+	}
+	s.look(1500 * time.Millisecond)
+	if got := s.replies(c); !slices.Equal(got, []uint16{20}) {
+		t.Errorf("answered %v after the server has stopped again", got)
+	}
+}
+
 // TestNoQueries checks that messages without a query get no reply, which two servers could exchange
 // forever.
 func TestNoQueries(t *testing.T) {
