@@ -54,6 +54,9 @@ func (ps *Pipes) setOwner(fd int, want Pipe) error {
 		return fmt.Errorf("its writer runs as user %d, this process as user %d, and no group is known; run as root, "+
 			"or set a group of both users", want.UID, euid)
 	}
+	if err := setMode(fd, mode); err != nil {
+		return fmt.Errorf("set its mode to %04o: %w", mode, err)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -64,10 +67,21 @@ func (ps *Pipes) setOwner(fd int, want Pipe) error {
 				uid, gid, err)
 		}
 	}
-	if uint32(st.Mode)&0o7777 != mode {
-		return unix.Fchmod(fd, mode)
-	}
 	return nil
+}
+
+// setMode sets the mode of a FIFO. Root without CAP_FOWNER can change only its own, and takes one of
+// another user for that.
+func setMode(fd int, mode uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || uint32(st.Mode)&0o7777 == mode {
+		return err
+	}
+	err := unix.Fchmod(fd, mode)
+	if errors.Is(err, unix.EPERM) && unix.Fchown(fd, os.Geteuid(), -1) == nil {
+		err = unix.Fchmod(fd, mode)
+	}
+	return err
 }
 
 // make creates a FIFO under a temporary name, holds it, and renames it. If a regular file has the

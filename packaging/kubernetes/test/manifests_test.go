@@ -444,7 +444,7 @@ func TestRights(t *testing.T) {
 		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept " +
 			"0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 		"mesh-hostpath": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER",
-			"nearside/nearside 0 CHOWN NET_ADMIN SYS_ADMIN SYS_PTRACE",
+			"nearside/nearside 0 CHOWN FOWNER NET_ADMIN SYS_ADMIN SYS_PTRACE",
 			"nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/watcher 65531"},
 		"remove": {"nearside-remove/intercept 0 NET_ADMIN", "nearside-remove/remove 0 DAC_OVERRIDE FOWNER",
 			"nearside-remove/removed 0"},
