@@ -68,7 +68,7 @@ func parseSettings(pod Pod, o Options) (*settings, []Note, error) {
 			IdentityHostPath))
 	}
 	if s.image == "" || strings.ContainsFunc(s.image, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		p.faults = append(p.faults, fmt.Errorf("Envoy image: %q is not the name of an image", s.image))
+		p.faults = append(p.faults, fmt.Errorf("image of Envoy: %q is not the name of an image", s.image))
 	}
 	s.setMesh(p, pod, o)
 	s.cluster = "$(POD_NAME)"
