@@ -7,7 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -61,6 +68,16 @@ func TestPodsAreTheirOwnProxies(t *testing.T) {
 			t.Errorf("%s as %s: %s (%s); want %s (%s)", c.uid, c.id, got.Got, got.Detail, c.want, c.detail)
 		}
 		agenttest.Gone(t, r, c.id)
+	}
+	for id, want := range map[string]codes.Code{
+		"default.web-0.shop": codes.FailedPrecondition, // it may, but its Envoy has no stream now
+		"default.web-0.blog": codes.PermissionDenied,
+	} {
+		_, err := client.OwnDrain(t.Context(), &bootstrap.File{Node: &core.Node{Id: id},
+			XDSSocket: filepath.Join(at["u-a"], "xds.sock")}, api.DrainRequest{Timeout: "1s"})
+		if status.Code(err) != want {
+			t.Errorf("pod shop/web-0 drains %s: %v; want %v", id, err, want)
+		}
 	}
 	s, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
