@@ -70,8 +70,8 @@ func (ps *Pipes) setOwner(fd int, want Pipe) error {
 	return nil
 }
 
-// setMode sets the mode of a FIFO. Root without CAP_FOWNER can change only its own, and takes one of
-// another user for that.
+// setMode sets the mode of a FIFO. Root without CAP_FOWNER can change only its own, and takes one
+// of another user for that.
 func setMode(fd int, mode uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || uint32(st.Mode)&0o7777 == mode {

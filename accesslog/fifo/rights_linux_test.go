@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPipeWithoutFOwner checks that root with CAP_CHOWN alone gives FIFOs to their writers, and that
-// it repairs the mode of one.
+// TestPipeWithoutFOwner checks that root with CAP_CHOWN alone gives FIFOs to their writers, and
+// that it repairs the mode of one.
 func TestPipeWithoutFOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files to other users")
@@ -52,7 +52,8 @@ func TestPipeWithoutFOwner(t *testing.T) {
 			t.Fatalf("mode %04o: %v", mode, err)
 		}
 		var st unix.Stat_t
-		if err := unix.Fstat(f, &st); err != nil || st.Uid != 5678 || st.Gid != uint32(os.Getegid()) || st.Mode&0o7777 != 0o260 {
+		if err := unix.Fstat(f, &st); err != nil || st.Uid != 5678 || st.Gid != uint32(os.Getegid()) ||
+			st.Mode&0o7777 != 0o260 {
 			t.Errorf("mode %04o: owner %d, group %d, mode %04o, %v", mode, st.Uid, st.Gid, st.Mode&0o7777, err)
 		}
 	}

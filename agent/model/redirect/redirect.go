@@ -114,8 +114,8 @@ const (
 	familyMode           = "kuma.io/transparent-proxying-ip-family-mode"
 )
 
-// Families returns the ipFamilyMode for which Kuma's annotation of a pod asks, or "" for both address
-// families.
+// Families returns the ipFamilyMode for which Kuma's annotation of a pod asks, or "" for both
+// address families.
 func Families(annotations map[string]string) string {
 	switch strings.ToLower(annotations[familyMode]) {
 	case "ipv4":

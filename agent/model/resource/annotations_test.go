@@ -220,8 +220,8 @@ func TestAnnotatedDataplane(t *testing.T) {
 	}
 }
 
-// TestAnnotatedFamily checks that the annotation of a redirected pod limits the families as the field
-// does, which takes precedence.
+// TestAnnotatedFamily checks that the annotation of a redirected pod limits the families as the
+// field does, which takes precedence.
 func TestAnnotatedFamily(t *testing.T) {
 	for _, c := range []struct{ labels, annotation, field, want string }{
 		{"nearside.io/redirect: pod", "ipv4", "", resource.IPFamilyIPv4},
