@@ -28,6 +28,21 @@ func TestLifeOfPod(t *testing.T) {
 	w.has(file, "state: NotReady")
 	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
 	w.has(file, "state: Ready")
+	conditions := func(ready, containers, gate corev1.ConditionStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "gate"}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready},
+				{Type: corev1.ContainersReady, Status: containers}, {Type: "gate", Status: gate}}
+		}
+	}
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5", conditions("False", "True", "False")))
+	w.has(file, "state: NotReady")
+	// The node controller has not heard of this node.
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5", conditions("False", "True", "True")))
+	w.has(file, "state: Ready")
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5", conditions("False", "False", "True")))
+	w.has(file, "state: NotReady")
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
 	w.has(file, "topology.kubernetes.io/zone: z1")
 	w.Put(apitest.Services, service("web", 81))
 	w.has(file, "web_shop_svc_81")

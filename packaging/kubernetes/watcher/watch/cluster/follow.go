@@ -141,14 +141,16 @@ func wait(ctx context.Context, d time.Duration) {
 
 func (w *World) sources(c *Client) []source {
 	var ofNode, itself fields.Selector
+	podOf := convert.PodOf
 	if w.o.Node != "" {
+		podOf = convert.LocalPodOf
 		ofNode = fields.OneTermEqualSelector("spec.nodeName", w.o.Node)
 		itself = fields.OneTermEqualSelector(metav1.ObjectNameField, w.o.Node)
 	}
 	core := corev1.SchemeGroupVersion
 	out := []source{
 		c.typed(core.WithResource("pods"), "", ofNode, "", &corev1.PodList{}, &corev1.Pod{},
-			&feed[*corev1.Pod, *convert.Pod]{w, w.pods, convert.PodOf, w.synced}),
+			&feed[*corev1.Pod, *convert.Pod]{w, w.pods, podOf, w.synced}),
 		c.typed(core.WithResource("services"), "", nil, "", &corev1.ServiceList{}, &corev1.Service{},
 			&feed[*corev1.Service, *convert.Service]{w, w.services, convert.ServiceOf, w.synced}),
 		c.typed(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "", nil, corev1.IsHeadlessService,

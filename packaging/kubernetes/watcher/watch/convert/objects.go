@@ -47,7 +47,7 @@ type Pod struct {
 
 	Injected    bool // it has the annotation of injected pods and the sidecar
 	HostNetwork bool
-	Ready       bool // the condition Ready
+	Ready       bool // the condition Ready, see LocalPodOf
 	Serving     bool // the sidecar is ready
 	Deleting    bool
 	Ended       bool // all its containers have ended for good
@@ -104,6 +104,29 @@ type Meta struct {
 	Annotations map[string]string
 }
 
+// LocalPodOf returns the relevant part of a pod of this node. It is ready if its containers and
+// gates are, from which the kubelet computes the condition Ready. The node controller sets that one
+// to false for all pods of a node that it has not heard of, as after an outage of the API server,
+// although the pods work.
+func LocalPodOf(p *corev1.Pod) *Pod {
+	out := PodOf(p)
+	out.Ready = out.Ready || is(p, corev1.ContainersReady)
+	for _, g := range p.Spec.ReadinessGates {
+		out.Ready = out.Ready && is(p, g.ConditionType)
+	}
+	return out
+}
+
+// is reports whether a condition of a pod is true.
+func is(p *corev1.Pod, condition corev1.PodConditionType) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == condition {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
 // PodOf returns the relevant part of a pod.
 func PodOf(p *corev1.Pod) *Pod {
 	out := &Pod{
@@ -130,11 +153,7 @@ func PodOf(p *corev1.Pod) *Pod {
 			}
 		}
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			out.Ready = c.Status == corev1.ConditionTrue
-		}
-	}
+	out.Ready = is(p, corev1.PodReady)
 	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for i := range list {
 			if list[i].Name == Sidecar {
