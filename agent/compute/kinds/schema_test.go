@@ -78,6 +78,7 @@ func forPeople(field, text string) string {
 // TestComments compares the file of comments with the sources. UPDATE_GOLDEN=1 updates it.
 func TestComments(t *testing.T) {
 	all := commentsIn(t, "../../model/resource")
+	maps.Copy(all, commentsIn(t, "../../model/redirect"))
 	maps.Copy(all, commentsIn(t, "."))
 	used := map[string]bool{}
 	for _, d := range kinds.Registry().All() {

@@ -34,10 +34,8 @@ type Options struct {
 	ExcludeInboundIPs    []string `json:"excludeInboundIPs,omitempty"`  // addresses or networks of clients
 	ExcludeOutboundIPs   []string `json:"excludeOutboundIPs,omitempty"` // addresses or networks of servers
 	ProbePorts           []uint32 `json:"probePorts,omitempty"`         // that the node reaches around the proxy
-	// DNSPort is the port of the resolver in the pod; 0: the default.
-	DNSPort uint32 `json:"dnsPort,omitempty"`
-	// WithoutDNS leaves the DNS of the pod as it is.
-	WithoutDNS bool `json:"withoutDNS,omitempty"`
+	DNSPort              uint32   `json:"dnsPort,omitempty"`            // of the resolver in the pod; 0: the default
+	WithoutDNS           bool     `json:"withoutDNS,omitempty"`         // the DNS of the pod is not redirected
 }
 
 // Fault is an invalid field or annotation.

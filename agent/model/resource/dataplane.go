@@ -125,9 +125,7 @@ type TransparentProxying struct {
 	DirectAccessServices  []string           `json:"directAccessServices,omitempty"` // "*" for all
 	ReachableServices     []string           `json:"reachableServices,omitempty"`    // empty: all
 	ReachableBackends     *ReachableBackends `json:"reachableBackends,omitempty"`    // nil: all; no refs: none
-	// Redirect has exceptions from the redirection of a pod. Kuma has no such field; see
-	// [redirect.Parse].
-	Redirect *redirect.Options `json:"redirect,omitempty"`
+	Redirect              *redirect.Options  `json:"redirect,omitempty"`             // of a pod; Kuma has no such field
 }
 
 // ReachableBackends lists the service resources that the proxy's config contains.
