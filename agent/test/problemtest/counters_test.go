@@ -24,6 +24,8 @@ func TestCountersFromTheStart(t *testing.T) {
 	agenttest.Do(t, err)
 	r := agenttest.Up(t, agenttest.Home(t), agent.Deps{}, "dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1",
 		"gossip.bind=127.0.0.1:0", "gossip.insecure=true",
+		// Without these files, the webhook has its counters and is not served.
+		"webhook.listen=127.0.0.1:0", "webhook.tls.cert=cert.pem", "webhook.tls.key=key.pem",
 		`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: a.log}]`)
 	series := slices.Collect(maps.Keys(samples(t, r)))
 	has := func(parts ...string) bool {
