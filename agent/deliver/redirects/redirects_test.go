@@ -200,6 +200,7 @@ func TestFailure(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 		time.Sleep(40 * time.Second)
+		synctest.Wait()
 		if s.calls < 5 || s.calls > 8 {
 			t.Errorf("%d attempts in 40 s", s.calls)
 		}
@@ -211,6 +212,7 @@ func TestFailure(t *testing.T) {
 		}
 		calls := s.calls
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if s.calls != calls {
 			t.Errorf("%d attempts without a reason", s.calls-calls)
 		}
