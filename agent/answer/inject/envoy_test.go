@@ -196,16 +196,5 @@ func TestEnvoyStartsAsSidecar(t *testing.T) {
 			t.Fatal("not ready after the first config")
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		ended <- nil // for the deferred wait
-		if err != nil {
-			t.Errorf("after SIGTERM: %v", err)
-		}
-	case <-ctx.Done():
-		t.Fatal("the Envoy has not ended after SIGTERM")
-	}
+	envoytest.Terminate(ctx, t, cmd.Process, ended)
 }

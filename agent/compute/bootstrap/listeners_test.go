@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -219,18 +218,7 @@ func TestEnvoyReady(t *testing.T) {
 	if header, ok := got.Load("GET /live?verbose"); !ok || header != "x" {
 		t.Errorf("the workload did not get the probe with its header: %v", header)
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		ended <- nil // for the deferred wait
-		if err != nil {
-			t.Errorf("after SIGTERM: %v", err)
-		}
-	case <-ctx.Done():
-		t.Fatal("the Envoy has not ended after SIGTERM")
-	}
+	envoytest.Terminate(ctx, t, cmd.Process, ended)
 }
 
 // get returns the status of a request over a new connection, or 0.

@@ -62,7 +62,7 @@ var (
 	errHostNet = errors.New("its Envoy is in the network namespace of the node, where nothing is redirected; " +
 		"run the pod without hostNetwork")
 	errOwnNet = errors.New("its Envoy is in the network namespace of the agent, where nothing is redirected; " +
-		"run it in a pod of its own")
+		"run it in another pod")
 )
 
 // Install redirects the traffic of a pod, as the spec says. It adds the user of the Envoy to

@@ -161,3 +161,22 @@ func (e *Process) Signal(s syscall.Signal) error { return syscall.Kill(e.pid, s)
 
 // Ended returns a channel that is closed when the process ends.
 func (e *Process) Ended() <-chan struct{} { return e.ended }
+
+// Terminate sends SIGTERM to an Envoy that the test has started itself, and waits for its end.
+// ended, which has a capacity of one, receives the result of its Wait. Others may receive from it
+// afterwards.
+func Terminate(ctx context.Context, t testing.TB, process *os.Process, ended chan error) {
+	t.Helper()
+	if err := process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		ended <- nil
+		if err != nil {
+			t.Errorf("after SIGTERM: %v", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("the Envoy has not ended after SIGTERM")
+	}
+}

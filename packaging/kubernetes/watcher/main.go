@@ -1,6 +1,6 @@
 // Nearside-kubernetes connects nearside with Kubernetes on one node. "watch" writes resources of the
 // node's pods and of all Services into directories of the agent. "csi" is the CSI driver that gives
-// each pod a directory of its own with the agent's sockets. It is a module of its own, so that the
+// each pod a separate directory with the agent's sockets. It is a separate module, so that the
 // agent's module does not depend on client-go.
 package main
 

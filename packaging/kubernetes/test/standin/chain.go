@@ -63,8 +63,8 @@ func chain(args []string) int {
 	return 1
 }
 
-// run calls the URL at a rate. Each call has a connection of its own for half of the calls, so both
-// new and long connections meet the changes.
+// run calls the URL at a rate. Half of the calls open a new connection, so that
+// both new and long connections meet the changes.
 func (l *links) run(url string, rate int) {
 	kept := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	fresh := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
