@@ -28,6 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // installer records installations.
 type installer struct {
+	gate  chan struct{} // if not nil, each installation waits for a value
 	mu    sync.Mutex
 	fail  error
 	hosts []netip.Prefix
@@ -36,6 +37,9 @@ type installer struct {
 }
 
 func (f *installer) Install(e intercept.Envoy, dataplane string, s intercept.Spec) (uint64, bool, error) {
+	if f.gate != nil {
+		<-f.gate
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
@@ -145,6 +149,13 @@ func TestBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changes := 0
 		s := newScene(t, func(o *redirects.Options) { o.Changed = func() { changes++ } })
+		s.gate = make(chan struct{})
+		installed := func() {
+			t.Helper()
+			synctest.Wait()
+			s.gate <- struct{}{}
+			synctest.Wait()
+		}
 		go s.Run(t.Context())
 		blocked := func(what string, r *resource.Resource, want bool) {
 			t.Helper()
@@ -157,19 +168,23 @@ func TestBlocked(t *testing.T) {
 		synctest.Wait()
 		blocked("without a Dataplane", nil, false)
 		r := s.put(web, store.SourceFile)
-		blocked("before the installation", r, true)
 		synctest.Wait()
+		blocked("before the installation", r, true)
+		installed()
 		blocked("after it", r, false)
 		if changes == 0 || !strings.HasPrefix(s.in["Dataplane/default/web.shop"], "pid 100") {
 			t.Errorf("%d changes, installed %v", changes, s.in)
 		}
 		second := stream(200, uid)
 		s.Opened(second)
-		blocked("another process", r, true)
 		synctest.Wait()
+		blocked("another process", r, true)
+		installed()
 		blocked("after it is redirected", r, false)
 		s.Opened(second) // it reconnects
+		synctest.Wait()
 		blocked("the same process", r, false)
+		installed()
 		for range 3 {
 			s.Closed(second)
 		}
