@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
@@ -124,7 +126,7 @@ func (r *refused) refresh() {
 	for i, p := range due[:asked] {
 		by := r.of[p.NodeID]
 		if errs[i] != nil {
-			if by.retry.IsZero() {
+			if by.retry.IsZero() && !errors.Is(errs[i], access.ErrPodAdmin) {
 				r.log.Info("an Envoy does not report refused connections and lost log lines",
 					"node", p.NodeID, "error", errs[i])
 			}

@@ -132,3 +132,17 @@ func TestRefusedByMany(t *testing.T) {
 		}
 	})
 }
+
+// TestPodsReportNothing checks that the log has no line for Envoys in pods, whose counters no user
+// can make available to the agent.
+func TestPodsReportNothing(t *testing.T) {
+	var logs bytes.Buffer
+	r := newRefused(func() []api.ProxyStatus { return []api.ProxyStatus{proxyOf("default.web-0.shop", 1)} }, "",
+		slog.New(slog.NewTextHandler(&logs, nil)))
+	r.ask = func(context.Context, *api.ProxyStatus) (api.ProxyCounts, error) {
+		return api.ProxyCounts{}, access.ErrPodAdmin
+	}
+	if of, _ := r.read(); len(of) > 0 || logs.Len() > 0 {
+		t.Errorf("%v %s", of, &logs)
+	}
+}

@@ -6,6 +6,7 @@ package drains
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -157,6 +158,7 @@ func (d *Drains) learn(ctx context.Context, keys []node.Key) {
 	type question struct {
 		key  node.Key
 		peer access.Peer
+		pod  bool // nothing can be done about it
 		envoy
 	}
 	var due []*question
@@ -180,7 +182,7 @@ func (d *Drains) learn(ctx context.Context, keys []node.Key) {
 		g.Go(func() error {
 			got, err := d.o.Envoy(q.key.ID, q.peer).DrainSettings(ctx)
 			if q.settings, q.known = (Settings{DrainSettings: got}), err == nil; err != nil {
-				q.settings = unknown(err.Error())
+				q.settings, q.pod = unknown(err.Error()), errors.Is(err, access.ErrPodAdmin)
 			}
 			return nil
 		})
@@ -192,7 +194,7 @@ func (d *Drains) learn(ctx context.Context, keys []node.Key) {
 		case q.known:
 			e.settings, e.known = q.settings, true
 		case q.settings.Unknown != "":
-			if e.retry.IsZero() {
+			if e.retry.IsZero() && !q.pod {
 				d.o.Log.Info("an Envoy does not report its drain time; the agent assumes Envoy's default", "node", q.key.ID,
 					"error", q.settings.Unknown, "drainTime", q.settings.Time)
 			}

@@ -29,6 +29,7 @@ type world struct {
 	settings api.DrainSettings
 	gauges   api.DrainingListeners
 	mute     bool // the admin interface does not respond
+	pod      bool // the admin interface is only in the pod; the settings are known
 	asked    int  // for settings
 	open     []tcptable.Conn
 	noTable  error
@@ -62,6 +63,9 @@ func (w *world) DrainSettings(context.Context) (api.DrainSettings, error) {
 
 // Draining implements [drains.Envoy].
 func (w *world) Draining(context.Context) (api.DrainingListeners, error) {
+	if w.pod {
+		return api.DrainingListeners{}, access.ErrPodAdmin
+	}
 	if w.mute {
 		return api.DrainingListeners{}, errors.New("no such file")
 	}
@@ -159,6 +163,25 @@ func TestMeasureTheEnd(t *testing.T) {
 		time.Sleep(35 * time.Second)
 		if x := w.left(t, d); !x.Ended {
 			t.Errorf("its time is over: %+v", x)
+		}
+	})
+}
+
+// TestPod counts the old connections of an Envoy in a pod, which does not report what drains.
+func TestPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.pod = true
+		w.open = []tcptable.Conn{connection("10.0.0.1:80", 1)}
+		d := rollout.Drain{Since: time.Now(), Listeners: []string{"inbound:10.0.0.1:80"}}
+		time.Sleep(rollout.DrainSlack)
+		if x := w.left(t, d); x.Connections != 1 || x.Reason != "" ||
+			!x.Until.Equal(d.Since.Add(30*time.Second+rollout.DrainSlack)) {
+			t.Errorf("%+v", x)
+		}
+		w.open = nil
+		if x := w.left(t, d); !x.Ended {
+			t.Errorf("%+v", x)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/host/tcptable"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
@@ -168,7 +169,7 @@ func (e *envoy) left(drain rollout.Drain, x *observed, listeners []*draft.Resour
 	case drain.Unsure:
 		out.Reason = "its Envoy drains listeners that a previous agent has replaced"
 		return out
-	case x.err != nil && e.known: // it responded before
+	case x.err != nil && e.known && !errors.Is(x.err, access.ErrPodAdmin): // it responded before
 		out.Reason = "its Envoy does not report its draining listeners: " + x.err.Error()
 		return out
 	case x.err != nil && now.Before(drain.Since.Add(rollout.DrainSlack)): // it never reports anything

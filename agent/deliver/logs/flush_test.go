@@ -5,9 +5,11 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
 // TestFlush checks that the Envoy of one proxy flushes its logs before its FIFOs are read, and that
@@ -46,6 +48,15 @@ func TestFlush(t *testing.T) {
 		}
 		if got := w.take(); got != "reopen default.pay" {
 			t.Errorf("called: %s", got)
+		}
+		w.take()
+		fail = access.ErrPodAdmin // it flushes by itself
+		began := time.Now()
+		if known, err := w.Manager.Flush(t.Context(), "default", "pay"); !known || err != nil {
+			t.Errorf("%v, %v", known, err)
+		}
+		if got := w.take(); got != "reopen default.pay; read default.pay" || time.Since(began) < time.Second {
+			t.Errorf("called after %v: %s", time.Since(began), got)
 		}
 		stop()
 	})

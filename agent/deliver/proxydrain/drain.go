@@ -2,12 +2,14 @@ package proxydrain
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -210,7 +212,10 @@ func (d *Drains) envoy(client *api.ProxyStatus, own bool, out *api.Drain) Envoy 
 }
 
 func (d *Drains) noteEnvoy(out *api.Drain, err error) {
-	if err != nil {
+	switch {
+	case errors.Is(err, access.ErrPodAdmin):
+		out.Envoy = err.Error() + "; a pod that is deleted drains by itself"
+	case err != nil:
 		out.Envoy = err.Error() + "; the agent uses the admin socket of nearside bootstrap (--admin-socket), " +
 			"and only if its process is the connected Envoy"
 	}

@@ -21,11 +21,17 @@ func (e Envoy) dial(ctx context.Context) (net.Conn, error) {
 	}
 	path := filepath.Join(e.Dir, strconv.FormatUint(uint64(e.Peer.UID), 10), e.ID+".sock")
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) && e.Peer.InPod() {
+		return nil, access.ErrPodAdmin
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Dir(path), err)
 	}
 	defer unix.Close(dir)
 	fd, err := unix.Openat(dir, filepath.Base(path), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) && e.Peer.InPod() {
+		return nil, access.ErrPodAdmin
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -70,6 +70,9 @@ func (e Envoy) ReopenLogs(ctx context.Context) error {
 
 // ask returns the body of the response to a request.
 func (e Envoy) ask(ctx context.Context, method, path string, b bounds) ([]byte, error) {
+	if e.Socket == "" && e.Peer.Pod != nil {
+		return nil, access.ErrPodAdmin
+	}
 	if e.Socket == "" && (!e.Peer.Local || e.Peer.Foreign || e.Peer.PID <= 0) {
 		return nil, fmt.Errorf("the admin socket of %s cannot be identified: the xDS stream belongs to %s",
 			e.ID, e.Peer)

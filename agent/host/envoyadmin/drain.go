@@ -10,16 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // maxDrainTime limits the times of an answer.
 const maxDrainTime = 10 * 365 * 24 * time.Hour
 
-// DrainSettings returns how the Envoy drains, from /server_info. It does not change while the
-// process runs.
+// DrainSettings returns how the Envoy drains, from /server_info, or from the arguments of an Envoy
+// in a pod. It does not change while the process runs.
 func (e Envoy) DrainSettings(ctx context.Context) (api.DrainSettings, error) {
 	body, err := e.ask(ctx, "GET", "/server_info", short)
+	if errors.Is(err, access.ErrPodAdmin) && e.Peer.PID > 0 {
+		return commandLine(e.Peer.PID)
+	}
 	if err != nil {
 		return api.DrainSettings{}, err
 	}

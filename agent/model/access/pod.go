@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -56,6 +57,13 @@ func unixConn(c net.Conn) (*net.UnixConn, *Pod) {
 	}
 	return nil, nil
 }
+
+// ErrPodAdmin is the error of questions to an Envoy whose admin socket is only in its pod.
+var ErrPodAdmin = errors.New("the admin socket of this Envoy is in its pod, where the agent cannot reach it; " +
+	"a MeshMetric serves its statistics")
+
+// InPod reports whether the peer is known to be in a Kubernetes pod, by its socket or its cgroup.
+func (p Peer) InPod() bool { return p.Pod != nil || podOf(p.Cgroup) != "" }
 
 // IsUser reports whether the ids of the peer are those of a user of this node. A pod chooses the
 // ids of its processes, so they identify nothing.

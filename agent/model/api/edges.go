@@ -118,6 +118,7 @@ type EdgeCounters struct {
 	// Complete is false if an Envoy that is connected to this node does not report its counters.
 	Complete bool `json:"complete"`
 	Silent   int  `json:"silent"` // the number of such Envoys
+	Pods     int  `json:"pods"`   // how many of them are in pods, where the agent cannot reach their admin sockets
 	// Why says what is missing; "" if complete.
 	Why string `json:"why,omitempty"`
 }

@@ -54,7 +54,7 @@ type live struct {
 	at        time.Time
 	connected map[resource.Key]bool
 	counts    map[string]map[string]api.ProxyCounts // by mesh and dataplane
-	silent    []resource.Key                        // connected Envoys without counters
+	silent    map[resource.Key]bool                 // connected Envoys without counters; true: in pods
 }
 
 // New returns the server of edges.
@@ -144,7 +144,8 @@ func (s *Edges) state() *live {
 	if l := s.live; l != nil && now.Sub(l.at) < liveFor && !now.Before(l.at) {
 		return l
 	}
-	l := &live{at: now, connected: map[resource.Key]bool{}, counts: map[string]map[string]api.ProxyCounts{}}
+	l := &live{at: now, connected: map[resource.Key]bool{}, counts: map[string]map[string]api.ProxyCounts{},
+		silent: map[resource.Key]bool{}}
 	var counts map[string]api.ProxyCounts
 	if s.o.Counts != nil {
 		counts = s.o.Counts()
@@ -168,7 +169,7 @@ func (s *Edges) state() *live {
 			}
 			l.counts[p.Mesh][p.Name] = c
 		case p.Flavor == node.FlavorEnvoy:
-			l.silent = append(l.silent, k)
+			l.silent[k] = p.Peer.InPod()
 		}
 	}
 	s.live = l
@@ -202,15 +203,19 @@ func (l *live) describe(mesh string, sees edges.Visible, out *api.EdgeCounters) 
 			}
 		}
 	}
-	n := 0
-	for _, k := range l.silent {
+	for k, pod := range l.silent {
 		if k.Mesh == mesh && (sees == nil || sees(k.Name)) {
-			n++
+			out.Silent++
+			if pod {
+				out.Pods++
+			}
 		}
 	}
-	if n > 0 {
-		out.Silent += n
+	if out.Silent > 0 {
 		out.Complete = false
 		out.Why = fmt.Sprintf("connected Envoys that do not report their counters: %d", out.Silent)
+		if out.Pods > 0 {
+			out.Why += fmt.Sprintf(" (in pods, where the agent cannot reach their admin sockets: %d)", out.Pods)
+		}
 	}
 }

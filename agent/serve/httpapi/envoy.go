@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -74,6 +76,14 @@ func unasked(detail string, args ...any) *api.Error {
 const adminHint = "; the agent queries the admin socket of nearside bootstrap (--admin-socket), " +
 	"and only if its process is the connected Envoy"
 
+// noAnswer returns the answer for an error of the admin socket.
+func noAnswer(err error) *api.Error {
+	if errors.Is(err, access.ErrPodAdmin) {
+		return unasked("%v", err)
+	}
+	return unasked("%v"+adminHint, err)
+}
+
 // envoyConfig is GET …/dataplanes/{name}/xds?include_eds=: the config of an Envoy, without secrets.
 func (s *Server) envoyConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
@@ -91,7 +101,7 @@ func (s *Server) envoyConfig(t node.Type) handler {
 		defer func() { <-s.dumping }()
 		body, err := envoy.ConfigDump(r.Context(), endpoints)
 		if err != nil {
-			return unasked("%v"+adminHint, err)
+			return noAnswer(err)
 		}
 		out, err := generate.RedactDump(body)
 		if err != nil {
@@ -126,7 +136,7 @@ func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte
 		defer func() { <-s.dumping }()
 		body, err := ask(envoy, r.Context())
 		if err != nil {
-			return unasked("%v"+adminHint, err)
+			return noAnswer(err)
 		}
 		return httpjson.WriteText(w, body)
 	}
@@ -160,7 +170,7 @@ func (s *Server) loggers(t node.Type, set bool) handler {
 		}
 		levels, err := envoy.Levels(r.Context(), q.Levels)
 		if err != nil {
-			return unasked("%v"+adminHint, err)
+			return noAnswer(err)
 		}
 		httpjson.Write(w, http.StatusOK, api.Loggers{Levels: levels})
 		return nil

@@ -75,13 +75,15 @@ const version = (text, time) => text ? [h('code', {title: text}, text.slice(0, 1
   h('span', {class: 'quiet'}, when(time))] : '–';
 
 function client(p, c) {
+  const {pod, uid} = c.peer;
+  const user = pod ? `pod ${pod.namespace}/${pod.name}` : uid !== undefined ? `user ${uid}` : '';
+  const reported = n => n !== null ? count(n) : pod ? 'the agent cannot read counters in pods' : 'not reported';
   const rows = [
     ['Client', `${c.userAgent || c.flavor} ${c.version || ''}`], ['Node ID', name(c.nodeID)],
-    ['Peer', [c.peer.uid !== undefined ? `user ${c.peer.uid}` : '', c.peer.pid ? `process ${c.peer.pid}`
-      : ''].filter(Boolean).join(', ')],
+    ['Peer', [user, c.peer.pid ? `process ${c.peer.pid}` : ''].filter(Boolean).join(', ')],
     ['Connected', c.streams ? when(c.connectedAt) : 'not now'],
-    ['Refused connections', p.refusedConnections === null ? 'not reported' : count(p.refusedConnections)],
-    ['Failed log writes', p.logWritesFailed === null ? 'not reported' : count(p.logWritesFailed)],
+    ['Refused connections', reported(p.refusedConnections)],
+    ['Failed log writes', reported(p.logWritesFailed)],
   ];
   return panel('Client', null, h('dl', null, rows.map(([k, v]) => [h('dt', null, k), h('dd', null, v || '–')])));
 }
