@@ -57,6 +57,10 @@ func readConf(root int, path string) ([]byte, error) {
 		how.Resolve = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 	}
 	fd, err := unix.Openat2(root, path, &how)
+	// Beside the rename or mount of any directory, the kernel cannot tell whether ".." leaves root.
+	for try := 1; try < 100 && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)); try++ {
+		fd, err = unix.Openat2(root, path, &how)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

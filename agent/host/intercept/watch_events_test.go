@@ -144,3 +144,41 @@ func TestResolvConf(t *testing.T) {
 		_ = os.Remove(conf)
 	}
 }
+
+// TestResolvConfBesideRenames: a link with ".." is followed also while other directories are
+// renamed.
+func TestResolvConfBesideRenames(t *testing.T) {
+	root := t.TempDir()
+	conf, a, b := filepath.Join(root, resolvConf), filepath.Join(root, "a"), filepath.Join(root, "b")
+	for _, err := range []error{os.MkdirAll(filepath.Dir(conf), 0o755), os.Mkdir(a, 0o755),
+		os.WriteFile(filepath.Join(root, "stub"), []byte("nameserver 192.0.2.3\n"), 0o644), os.Symlink("../stub", conf)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	read, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-read:
+				return
+			default:
+				_, _ = os.Rename(a, b), os.Rename(b, a)
+			}
+		}
+	}()
+	for range 20000 {
+		if _, err := readConf(int(dir.Fd()), resolvConf); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(read)
+	<-ended
+}
