@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,20 +41,29 @@ type Route struct {
 	Name      string // for log messages; default: Authority
 	Authority string // :authority of the calls
 	Endpoint  string // host:port of a collector by gRPC without TLS, or the URL of logs by HTTP
-	// Allow returns an error if a peer may not send. It is called for each request and must not block.
-	// The error is logged; the caller gets a generic one.
+	// Allow returns an error if a peer may not send. It is called for each request, and after each
+	// [Relay.Recheck] while the request waits, and must not block. The error is logged; the caller
+	// gets a generic one.
 	Allow func(Peer) error
 	// Spool stores requests. Up to MaxMemory bytes wait in memory.
 	Spool spool.Options
 }
 
 // Relay receives log records of Envoys through OTLP over gRPC and forwards them to endpoints. It
-// keeps the order of each route. A call is answered when its records are in memory or in the spool
-// of the route. Dropped records are reported as rejected, so the client does not send them again.
+// keeps the order of each route. A call is answered when its records are in the spool of the route
+// or have reached the endpoint, so that an answered record survives the end of this process. Without
+// a spool, or while it is full or cannot be written, they are only in memory. Dropped records are
+// reported as rejected, so the client does not send them again.
+//
+// A call without a route that allows it waits, because after a start the routes appear later
+// than their callers. Then it gets the code UNAVAILABLE, after which clients may send it again.
 type Relay struct {
-	log *slog.Logger
+	log      *slog.Logger
+	wait     time.Duration
+	stopping chan struct{} // closed when Run ends: no call waits any more
 
 	mu      sync.Mutex
+	changed chan struct{}        // closed and replaced when a waiting call may find its route
 	routes  map[string]*exporter // by authority
 	running context.Context      // context of Run; nil while Run is not active
 	group   sync.WaitGroup
@@ -63,6 +73,8 @@ type Relay struct {
 // Options configures a [Relay].
 type Options struct {
 	Log *slog.Logger // nil: no logs
+	// Wait is how long a call waits for a route that allows it; 0: 5 s.
+	Wait time.Duration
 }
 
 // NewRelay returns a relay without routes.
@@ -70,7 +82,8 @@ func NewRelay(opts Options) *Relay {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Relay{log: opts.Log, routes: map[string]*exporter{}}
+	return &Relay{log: opts.Log, wait: cmp.Or(opts.Wait, 5*time.Second), stopping: make(chan struct{}), changed: make(chan struct{}),
+		routes: map[string]*exporter{}}
 }
 
 // SetRoute adds a route, or replaces the route with the same authority. The old route is stopped
@@ -108,7 +121,21 @@ func (o *Relay) SetRoute(route Route) error {
 	if o.running != nil {
 		o.start(e)
 	}
+	o.recheck()
 	return nil
+}
+
+// Recheck makes waiting calls look for their routes again. Call it after a result of an Allow has
+// changed.
+func (o *Relay) Recheck() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.recheck()
+}
+
+func (o *Relay) recheck() {
+	close(o.changed)
+	o.changed = make(chan struct{})
 }
 
 // start runs an exporter. The caller holds the lock.
@@ -197,6 +224,8 @@ func (o *Relay) Run(ctx context.Context, ls ...net.Listener) error {
 		server.Stop()
 		pending--
 	case <-ctx.Done():
+		close(o.stopping)
+		o.hurry()
 		cut := time.AfterFunc(spool.StopGrace, server.Stop)
 		server.GracefulStop()
 		cut.Stop()
@@ -219,11 +248,22 @@ func (o *Relay) Run(ctx context.Context, ls ...net.Listener) error {
 	return err
 }
 
+// hurry makes all calls end soon.
+func (o *Relay) hurry() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.routes {
+		e.backlog.Hurry()
+	}
+}
+
+// errStopping makes a client send its records to the next relay.
+var errStopping = status.Error(codes.Unavailable, "the relay is stopping")
+
 // export handles one request.
 func (o *Relay) export(_ any, call grpc.ServerStream) error {
 	ctx := call.Context()
-	headers, _ := metadata.FromIncomingContext(ctx)
-	e, err := o.route(headers.Get(":authority"), peerOf(ctx))
+	e, err := o.route(ctx)
 	if err != nil {
 		return err
 	}
@@ -237,10 +277,14 @@ func (o *Relay) export(_ any, call grpc.ServerStream) error {
 	}
 	var answer []byte
 	if records > 0 {
-		taken, err := e.backlog.Put(ctx, request, records)
+		taken, err := e.backlog.Store(ctx, request, records)
+		for errors.Is(err, spool.ErrClosed) { // the route was replaced in the meantime
+			if e, err = o.route(ctx); err != nil {
+				return err
+			}
+			taken, err = e.backlog.Store(ctx, request, records)
+		}
 		switch {
-		case errors.Is(err, spool.ErrClosed):
-			return status.Error(codes.Unavailable, "the route is stopping")
 		case err != nil:
 			return status.FromContextError(err).Err()
 		case !taken:
@@ -250,23 +294,41 @@ func (o *Relay) export(_ any, call grpc.ServerStream) error {
 	return call.SendMsg(&answer)
 }
 
-// route returns the route of a call. An unauthorized caller cannot find out whether a route exists.
-func (o *Relay) route(authority []string, caller Peer) (*exporter, error) {
-	refused := status.Error(codes.PermissionDenied, "this caller may not send records to this authority")
+// route returns the route of a call, and waits until it allows the caller. An unauthorized caller
+// cannot find out whether a route exists.
+func (o *Relay) route(ctx context.Context) (*exporter, error) {
+	refused := status.Error(codes.Unavailable, "this caller may not send records to this authority now")
+	headers, _ := metadata.FromIncomingContext(ctx)
+	authority, caller := headers.Get(":authority"), peerOf(ctx)
 	if len(authority) != 1 {
 		return nil, refused
 	}
-	o.mu.Lock()
-	e := o.routes[authority[0]]
-	o.mu.Unlock()
-	if e == nil {
+	timer := time.NewTimer(o.wait)
+	defer timer.Stop()
+	for {
+		o.mu.Lock()
+		e, changed := o.routes[authority[0]], o.changed
+		o.mu.Unlock()
+		var err error
+		if e != nil {
+			if err = e.route.Allow(caller); err == nil {
+				return e, nil
+			}
+		}
+		select {
+		case <-changed:
+			continue
+		case <-o.stopping:
+			return nil, errStopping
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-timer.C:
+		}
+		if e != nil {
+			e.refusals.log(e.log, caller, err)
+		}
 		return nil, refused
 	}
-	if err := e.route.Allow(caller); err != nil {
-		e.refusals.log(e.log, caller, err)
-		return nil, refused
-	}
-	return e, nil
 }
 
 // refusals limits log lines about unauthorized callers to one per minute and route.

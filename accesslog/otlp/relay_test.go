@@ -123,6 +123,12 @@ func records(from, to int) (out []string) {
 func relay(t testing.TB, routes ...otlp.Route) (o *otlp.Relay, stop func(),
 	call func(authority string, request *logspb.LogsData) (*emptypb.Empty, error)) {
 	t.Helper()
+	return relayWith(t, otlp.Options{}, routes...)
+}
+
+func relayWith(t testing.TB, opts otlp.Options, routes ...otlp.Route) (o *otlp.Relay, stop func(),
+	call func(authority string, request *logspb.LogsData) (*emptypb.Empty, error)) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "otlp") // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +139,7 @@ func relay(t testing.TB, routes ...otlp.Route) (o *otlp.Relay, stop func(),
 	if err != nil {
 		t.Fatal(err)
 	}
-	o = otlp.NewRelay(otlp.Options{})
+	o = otlp.NewRelay(opts)
 	for _, r := range routes {
 		if err := o.SetRoute(r); err != nil {
 			t.Fatal(err)
@@ -142,7 +148,21 @@ func relay(t testing.TB, routes ...otlp.Route) (o *otlp.Relay, stop func(),
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- o.Run(ctx, l) }()
+	var mu sync.Mutex
 	conns := map[string]*grpc.ClientConn{}
+	connect := func(authority string) *grpc.ClientConn {
+		mu.Lock()
+		defer mu.Unlock()
+		if conns[authority] == nil {
+			conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithAuthority(authority))
+			if err != nil {
+				t.Error(err)
+			}
+			conns[authority] = conn
+		}
+		return conns[authority]
+	}
 	stop = sync.OnceFunc(func() {
 		for _, c := range conns {
 			c.Close()
@@ -154,18 +174,10 @@ func relay(t testing.TB, routes ...otlp.Route) (o *otlp.Relay, stop func(),
 	})
 	t.Cleanup(stop)
 	return o, stop, func(authority string, request *logspb.LogsData) (*emptypb.Empty, error) {
-		conn := conns[authority]
-		if conn == nil {
-			if conn, err = grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithAuthority(authority)); err != nil {
-				t.Fatal(err)
-			}
-			conns[authority] = conn
-		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		out := &emptypb.Empty{}
-		return out, conn.Invoke(ctx, exportName, request, out)
+		return out, connect(authority).Invoke(ctx, exportName, request, out)
 	}
 }
 
@@ -227,11 +239,15 @@ func TestOTLPInOrder(t *testing.T) {
 func TestOTLPRefusals(t *testing.T) {
 	e := newEndpoint(t)
 	nobody := func(otlp.Peer) error { return errors.New("nobody may") }
-	o, _, call := relay(t, otlp.Route{Authority: "web", Endpoint: e.addr, Allow: nobody},
+	o, _, call := relayWith(t, otlp.Options{Wait: 50 * time.Millisecond},
+		otlp.Route{Authority: "web", Endpoint: e.addr, Allow: nobody},
 		otlp.Route{Authority: "mine", Endpoint: e.addr, Allow: onlyMe})
-	_, unknown := call("other", logs(0, 1))
-	_, refused := call("web", logs(0, 1))
-	if status.Code(unknown) != codes.PermissionDenied || refused.Error() != unknown.Error() {
+	var unknown, refused error
+	var both sync.WaitGroup
+	both.Go(func() { _, unknown = call("other", logs(0, 1)) }) // each waits for a route
+	both.Go(func() { _, refused = call("web", logs(0, 1)) })
+	both.Wait()
+	if status.Code(unknown) != codes.Unavailable || refused.Error() != unknown.Error() {
 		t.Error(unknown, refused)
 	}
 	broken := &logspb.LogsData{}

@@ -61,6 +61,8 @@ type Backlog struct {
 	gone        []*segment
 	retired     []*os.File    // to be synced and closed
 	freed       chan struct{} // closed and replaced when memory may have been freed
+	left        chan struct{} // closed and set to nil when Store may return; nil: it does not wait
+	hurry       bool          // lines do not stay in memory
 	waiting     int           // writers that wait for memory
 	flushTo     uint64        // lines up to this number must leave memory
 	down        bool          // the collector is unavailable
@@ -128,6 +130,10 @@ func notify(c chan struct{}) {
 func (b *Backlog) Put(ctx context.Context, payload []byte, lines uint64) (taken bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.put(ctx, payload, lines)
+}
+
+func (b *Backlog) put(ctx context.Context, payload []byte, lines uint64) (taken bool, err error) {
 	for {
 		if b.closed {
 			return false, ErrClosed
@@ -196,7 +202,7 @@ func (b *Backlog) inserted(payload []byte, lines uint64) {
 	b.next += lines
 	b.received(payload, lines)
 	notify(b.Ready)
-	if b.spool != nil && (len(b.mem) == 1 || b.memBytes >= b.opts.MaxMemory/2) {
+	if b.spool != nil && (b.hurry || len(b.mem) == 1 || b.memBytes >= b.opts.MaxMemory/2) {
 		notify(b.work)
 	}
 }
@@ -221,6 +227,7 @@ func (b *Backlog) popMemory() {
 	b.mem = b.mem[1:]
 	b.resize(b.memBytes-cap(r.buf)-recordCost, true)
 	b.signalFreed()
+	b.signalLeft()
 }
 
 func (b *Backlog) signalFreed() {

@@ -73,7 +73,7 @@ func (b *Backlog) due(now time.Time) (wait time.Duration, ever bool) {
 		return b.retryAt.Sub(now), true
 	case b.full:
 		return 0, false // until a segment is finished
-	case b.waiting > 0, b.memBytes >= b.opts.MaxMemory/2, b.mem[0].First <= b.flushTo:
+	case b.hurry, b.waiting > 0, b.memBytes >= b.opts.MaxMemory/2, b.mem[0].First <= b.flushTo:
 		return 0, true
 	case b.down:
 		return spillDown - now.Sub(b.mem[0].At), true
@@ -196,6 +196,7 @@ func (b *Backlog) beginSpill() (r *Record, at int64, ok bool) {
 		if b.opts.OnFull != DropOldest {
 			b.full = true
 			b.signalFreed()
+			b.signalLeft()
 			return nil, 0, false
 		}
 		b.dropSegment(accesslog.CauseSpoolFull)
@@ -228,4 +229,5 @@ func (b *Backlog) spillFailed(err error, now time.Time) {
 	b.retryWait = min(max(2*b.retryWait, firstDiskWait), maxDiskWait)
 	b.retryAt = now.Add(b.retryWait - rand.N(b.retryWait/2))
 	b.signalFreed()
+	b.signalLeft()
 }

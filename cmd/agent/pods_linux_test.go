@@ -136,7 +136,7 @@ func TestPodsOverTheirSockets(t *testing.T) {
 		}
 		return true
 	})
-	t.Logf("of %d records, %d arrived", sent, c.bodies())
+	w.await("all records", func() bool { return c.bodies() == int(sent) })
 	w.requests("a", 100)
 	w.await("the records after that", func() bool { return c.above(sent) == 100 })
 	w.noProblems()

@@ -19,6 +19,8 @@ import (
 type Relay interface {
 	SetRoute(Route) error
 	RemoveRoute(authority string, discard bool) error
+	// Recheck makes waiting calls ask Allow again.
+	Recheck()
 	Stats() map[string]accesslog.Stats
 }
 
@@ -27,7 +29,7 @@ type Route struct {
 	Name, Authority string
 	Endpoint        string // host:port for gRPC, or a URL for HTTP
 	Spool           string // directory used only by this route; "": none
-	// Allow returns an error if a caller may not send.
+	// Allow returns an error if a caller may not send now. It does not block.
 	Allow func(Caller) error
 }
 
@@ -50,8 +52,7 @@ type routes struct {
 // route is one route, guarded by routes.mu.
 type route struct {
 	target string
-	node   string        // "": left by an earlier agent, and not requested by a proxy yet
-	asked  chan struct{} // closed when a proxy has requested it
+	node   string // "": left by an earlier agent, and not requested by a proxy yet
 	uid    uint32
 	pod    string    // uid of the pod of the proxy; "": none
 	until  time.Time // end of its lifetime without a proxy
@@ -67,15 +68,17 @@ func (s *routes) set(id string, uid uint32, pod string, p *draft.Pipe) error {
 	if s.o.Relay == nil {
 		return errNoRelay
 	}
+	changed := false
 	s.mu.Lock()
 	have := s.routes[p.Route]
 	if have != nil {
-		if have.node == "" {
-			close(have.asked)
-		}
+		changed = have.node != id || have.uid != uid || have.pod != pod
 		have.node, have.uid, have.pod, have.until = id, uid, pod, time.Now().Add(lingerFor)
 	}
 	s.mu.Unlock()
+	if changed {
+		s.o.Relay.Recheck()
+	}
 	if have != nil { // the authority contains a hash of the target
 		return nil
 	}
@@ -96,15 +99,8 @@ func (s *routes) add(authority string, r *route) error {
 	return nil
 }
 
-// askedWithin is how long a call waits for the proxy of a route. Envoy would drop its records, and
-// after a restart of the agent it reconnects to OTLP before it requests its config again.
-const askedWithin = 5 * time.Second
-
 // allow returns an error if a caller may not send records of a route.
 func (s *routes) allow(r *route, by Caller) error {
-	if r.asked != nil {
-		waitFor(r.asked, askedWithin)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -146,7 +142,7 @@ func (s *routes) openSpools() {
 		if !ok || !is {
 			continue
 		}
-		r := &route{target: target, asked: make(chan struct{}), until: time.Now().Add(s.o.FoundFor)}
+		r := &route{target: target, until: time.Now().Add(s.o.FoundFor)}
 		if err := s.add(authority, r); err != nil {
 			s.o.Log.Warn("cannot send the spooled records of a collector", "dir", e.Name(), "error", err)
 		}

@@ -21,6 +21,13 @@ type relay struct {
 	mu     sync.Mutex
 	routes map[string]logs.Route
 	waits  map[string]bool
+	asks   int // calls of Recheck
+}
+
+func (r *relay) Recheck() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asks++
 }
 
 func (r *relay) SetRoute(x logs.Route) error {
@@ -132,8 +139,8 @@ func TestNoRelay(t *testing.T) {
 	})
 }
 
-// TestRouteOfRestart checks that a call to a route of an earlier agent waits until the proxy of the
-// route has requested it, and is refused only if its caller is another one.
+// TestRouteOfRestart checks that a route of an earlier agent allows no caller before its proxy has
+// requested it, and that waiting calls are told about that.
 func TestRouteOfRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spool := t.TempDir()
@@ -144,18 +151,25 @@ func TestRouteOfRestart(t *testing.T) {
 		w := newWorld(t, func(w *world, o *logs.Options) { r.w, o.Relay, o.Spool = w, r, spool })
 		defer w.run()()
 		synctest.Wait()
-		own, other := make(chan error, 1), make(chan error, 1)
-		go func() { own <- r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 7}) }()
-		go func() { other <- r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 8}) }()
-		time.Sleep(2 * time.Second)
-		w.process("default.web", 10, 5)
-		w.Prepare(key("web"), []draft.Pipe{{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317",
-			Route: "old.x", Cluster: "c"}})
-		if err := <-own; err != nil {
-			t.Errorf("the Envoy of the proxy: %v", err)
+		if r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 7}) == nil {
+			t.Error("a route that no proxy has requested allows a caller")
 		}
-		if <-other == nil {
+		w.process("default.web", 10, 5)
+		pipe := []draft.Pipe{{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317", Route: "old.x",
+			Cluster: "c"}}
+		w.Prepare(key("web"), pipe)
+		synctest.Wait()
+		if err := r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 7}); err != nil || r.asks != 1 {
+			t.Errorf("the Envoy of the proxy: %v; calls were told %d times", err, r.asks)
+		}
+		if r.routes["old.x"].Allow(logs.Caller{Known: true, UID: 8}) == nil {
 			t.Error("another user may send")
+		}
+		time.Sleep(time.Minute)
+		w.Prepare(key("web"), pipe)
+		synctest.Wait()
+		if r.asks != 1 {
+			t.Errorf("nothing has changed, but calls were told %d times", r.asks)
 		}
 	})
 }

@@ -7,11 +7,10 @@ import (
 	"path"
 	"strconv"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	grpcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
-	otelv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
 	otlpv1 "go.opentelemetry.io/proto/otlp/common/v1"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
@@ -173,24 +172,6 @@ func (t *template) add(a *anyValue) {
 	}
 }
 
-// pack returns the config of Envoy's logger. Envoy before 1.37 requires the collector in
-// common_config, which newer versions deprecate.
-func (r *record) pack(v *values) (*anypb.Any, error) {
-	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster, Authority: r.route},
-	}}
-	config := &otelv3.OpenTelemetryAccessLogConfig{Body: r.body.message(v), Attributes: messages(r.attributes, v),
-		ResourceAttributes: resourceAttributes(v)}
-	if r.newer {
-		config.GrpcService, config.LogName = collector, logName
-	} else {
-		//lint:ignore SA1019 supported by all versions
-		config.CommonConfig = &grpcv3.CommonGrpcAccessLogConfig{LogName: logName, GrpcService: collector,
-			TransportApiVersion: corev3.ApiVersion_V3}
-	}
-	return draft.Extension{Name: nameOTel, Message: config}.Pack()
-}
-
 // resourceAttributes identifies the proxy, as in Kuma.
 func resourceAttributes(v *values) *otlpv1.KeyValueList {
 	out := &otlpv1.KeyValueList{}
@@ -266,6 +247,8 @@ func (w *writer) collector(owner resource.Key, backend string, at toolkit.OTLP) 
 		cluster = toolkit.StaticCluster(name, origin,
 			&corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket}}})
 		cluster.HTTP = draft.HTTP2Options
+		cluster.Message.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+			MaxRetries: wrapperspb.UInt32(maxWaiting)}}}
 	}
 	if w.c.Host.Claim(draft.TypeCluster, name) {
 		w.d.Clusters = append(w.d.Clusters, cluster)
