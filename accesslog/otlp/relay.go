@@ -51,12 +51,12 @@ type Route struct {
 
 // Relay receives log records of Envoys through OTLP over gRPC and forwards them to endpoints. It
 // keeps the order of each route. A call is answered when its records are in the spool of the route
-// or have reached the endpoint, so that an answered record survives the end of this process. Without
-// a spool, or while it is full or cannot be written, they are only in memory. Dropped records are
-// reported as rejected, so the client does not send them again.
+// or have reached the endpoint, so that an answered record survives the end of this process.
+// Without a spool, or while it is full or cannot be written, they are only in memory. Dropped
+// records are reported as rejected, so the client does not send them again.
 //
-// A call without a route that allows it waits, because after a start the routes appear later
-// than their callers. Then it gets the code UNAVAILABLE, after which clients may send it again.
+// A call without a route that allows it waits, because after a start the routes appear later than
+// their callers. Then it gets the code UNAVAILABLE, after which clients may send it again.
 type Relay struct {
 	log      *slog.Logger
 	wait     time.Duration
@@ -82,8 +82,8 @@ func NewRelay(opts Options) *Relay {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Relay{log: opts.Log, wait: cmp.Or(opts.Wait, 5*time.Second), stopping: make(chan struct{}), changed: make(chan struct{}),
-		routes: map[string]*exporter{}}
+	return &Relay{log: opts.Log, wait: cmp.Or(opts.Wait, 5*time.Second), routes: map[string]*exporter{},
+		stopping: make(chan struct{}), changed: make(chan struct{})}
 }
 
 // SetRoute adds a route, or replaces the route with the same authority. The old route is stopped

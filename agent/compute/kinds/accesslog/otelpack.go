@@ -19,19 +19,19 @@ func (r *record) pack(v *values) (*anypb.Any, error) {
 	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
 		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster, Authority: r.route},
 	}}
-	var again *corev3.RetryPolicy
+	var policy *corev3.RetryPolicy
 	if r.route != "" {
-		again = retry(collector)
+		policy = retryUnanswered(collector)
 	}
 	config := &otelv3.OpenTelemetryAccessLogConfig{Body: r.body.message(v), Attributes: messages(r.attributes, v),
 		ResourceAttributes: resourceAttributes(v)}
 	if r.newer {
-		collector.RetryPolicy = again
+		collector.RetryPolicy = policy
 		config.GrpcService, config.LogName = collector, logName
 	} else {
 		//lint:ignore SA1019 supported by all versions
 		config.CommonConfig = &grpcv3.CommonGrpcAccessLogConfig{LogName: logName, GrpcService: collector,
-			TransportApiVersion: corev3.ApiVersion_V3, GrpcStreamRetryPolicy: again}
+			TransportApiVersion: corev3.ApiVersion_V3, GrpcStreamRetryPolicy: policy}
 	}
 	return draft.Extension{Name: nameOTel, Message: config}.Pack()
 }
@@ -47,11 +47,11 @@ const (
 	maxWaiting = 1024
 )
 
-// retry makes Envoy send records again when their request ends without an answer of the agent, for
+// retryUnanswered makes Envoy send records again when their request ends without an answer of the agent, for
 // example because the agent was killed, or with UNAVAILABLE. The retry policy of the logger covers
 // only failed connects, and makes Envoy buffer requests. Envoy's router reads the rest from headers
 // and removes them.
-func retry(collector *corev3.GrpcService) *corev3.RetryPolicy {
+func retryUnanswered(collector *corev3.GrpcService) *corev3.RetryPolicy {
 	collector.InitialMetadata = []*corev3.HeaderValue{
 		{Key: "x-envoy-retry-on", Value: "reset"}, {Key: "x-envoy-retry-grpc-on", Value: "unavailable"}}
 	return &corev3.RetryPolicy{NumRetries: wrapperspb.UInt32(retries), RetryBackOff: &corev3.BackoffStrategy{
