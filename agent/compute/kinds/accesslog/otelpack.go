@@ -47,10 +47,10 @@ const (
 	maxWaiting = 1024
 )
 
-// retryUnanswered makes Envoy send records again when their request ends without an answer of the agent, for
-// example because the agent was killed, or with UNAVAILABLE. The retry policy of the logger covers
-// only failed connects, and makes Envoy buffer requests. Envoy's router reads the rest from headers
-// and removes them.
+// retryUnanswered makes Envoy send records again when their request ends without an answer of the
+// agent, for example because the agent was killed, or with UNAVAILABLE. The retry policy of the
+// logger covers only failed connects, and makes Envoy buffer requests. Envoy's router reads the
+// rest from headers and removes them.
 func retryUnanswered(collector *corev3.GrpcService) *corev3.RetryPolicy {
 	collector.InitialMetadata = []*corev3.HeaderValue{
 		{Key: "x-envoy-retry-on", Value: "reset"}, {Key: "x-envoy-retry-grpc-on", Value: "unavailable"}}
