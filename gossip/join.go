@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -22,7 +23,7 @@ const (
 // joinLoop joins the seeds, and then periodically retries dead nodes. Without this, two halves of a
 // network partition would never merge again, because memberlist forgets dead nodes.
 func (n *Node) joinLoop(ctx context.Context) {
-	n.join(n.opt.Seeds())
+	n.joinSeeds()
 	n.joined.Store(true)
 	n.wakeLoop()
 	for {
@@ -42,7 +43,7 @@ func (n *Node) joinLoop(ctx context.Context) {
 		dead, alive := n.deadAddrs()
 		switch {
 		case alive == 0:
-			n.join(n.opt.Seeds())
+			n.joinSeeds()
 			fallthrough
 		case len(dead) > 0 && rand.Float64() < float64(len(dead))/float64(alive):
 			if len(dead) > 0 {
@@ -106,35 +107,63 @@ func (n *Node) deadAddrs() (dead []string, alive int) {
 
 // join contacts all addresses concurrently and returns the number of nodes that responded.
 func (n *Node) join(addrs []string) int {
-	done := make(chan int, len(addrs))
+	ips, _ := n.targets(addrs)
+	return n.contact(ips)
+}
+
+// joinSeeds contacts the seeds, and records whether this node is the only one of them.
+func (n *Node) joinSeeds() {
+	ips, complete := n.targets(n.opt.Seeds())
+	n.alone.Store(complete && len(ips) == 0)
+	n.contact(ips)
+}
+
+// Alone reports whether the seeds are known to be this node only. It is false before the first
+// attempt to join, and if the name of a seed cannot be resolved.
+func (n *Node) Alone() bool { return n.alone.Load() }
+
+// targets returns the IP addresses (with ports) of other nodes, at most maxJoin, and whether all
+// names could be resolved.
+func (n *Node) targets(addrs []string) (ips []string, complete bool) {
 	own := n.Addr().String()
-	asked := 0
+	complete = true
 	for _, a := range addrs {
-		for _, ip := range n.resolve(a) {
-			if ip == own || asked >= maxJoin {
-				continue
+		resolved := n.resolve(a)
+		complete = complete && resolved != nil
+		for _, ip := range resolved {
+			if ip != own && len(ips) < maxJoin {
+				ips = append(ips, ip)
 			}
-			n.mu.Lock()
-			if n.closing {
-				n.mu.Unlock()
-				continue
-			}
-			asked++
-			n.wg.Go(func() {
-				k, err := n.membership().Join([]string{ip})
-				if k > 0 && !n.joined.Swap(true) {
-					n.wakeLoop()
-				}
-				if err != nil {
-					n.opt.Log.Debug("cannot reach node", "addr", ip, "error", err)
-				}
-				select {
-				case done <- k:
-				case <-n.stopped:
-				}
-			})
-			n.mu.Unlock()
 		}
+	}
+	return ips, complete
+}
+
+// contact joins IP addresses concurrently and returns the number of nodes that responded.
+func (n *Node) contact(ips []string) int {
+	done := make(chan int, len(ips))
+	asked := 0
+	for _, ip := range ips {
+		n.mu.Lock()
+		if n.closing {
+			n.mu.Unlock()
+			break
+		}
+		asked++
+		n.wg.Go(func() {
+			k, err := n.membership().Join([]string{ip})
+			if k > 0 && !n.joined.Swap(true) {
+				n.wakeLoop()
+			}
+			if err != nil {
+				n.opt.Log.Debug("cannot reach node", "addr", ip, "error", err)
+			}
+			select {
+			case done <- k:
+			case <-n.stopped:
+			}
+		})
+		n.mu.Unlock()
 	}
 	ok := 0
 	for range asked {
@@ -148,14 +177,20 @@ func (n *Node) join(addrs []string) int {
 	return ok
 }
 
-// maxJoin limits the addresses contacted by one join.
-const maxJoin = 16
+// Limits of joining.
+const (
+	maxJoin   = 16  // addresses contacted by one join
+	maxFaults = 256 // names whose fault is remembered
+)
 
-// resolve returns the IP addresses and port of a host:port.
+// resolve returns the IP addresses and port of a host:port, or nil after a fault. It logs a fault
+// of a name once, until the name has another fault or none.
 func (n *Node) resolve(addr string) []string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		n.opt.Log.Warn("address to join is not host:port", "addr", addr)
+		if n.newFault(addr, err) {
+			n.opt.Log.Warn("address to join is not host:port", "addr", addr)
+		}
 		return nil
 	}
 	if net.ParseIP(host) != nil {
@@ -164,15 +199,40 @@ func (n *Node) resolve(addr string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
 	ips, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		n.opt.Log.Warn("cannot resolve the name of a node to join", "host", host, "error", err)
+	if changed := n.newFault(addr, err); err != nil {
+		if changed {
+			n.opt.Log.Warn("cannot resolve the name of a node to join; it is tried again", "host", host, "error", err)
+		}
 		return nil
+	} else if changed {
+		n.opt.Log.Info("the name of a node to join can be resolved again", "host", host)
 	}
-	var out []string
+	out := []string{}
 	for _, ip := range ips {
 		out = append(out, net.JoinHostPort(ip, port))
 	}
 	return out
+}
+
+// newFault records the fault of an address to join, nil for none, and reports whether it is of
+// another kind than before. The texts of errors differ each time, such as by a port.
+func (n *Node) newFault(addr string, err error) bool {
+	kind := "none"
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		kind = "not found"
+	case err != nil:
+		kind = "failed"
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before, known := n.faults[addr]
+	if n.faults == nil || len(n.faults) >= maxFaults {
+		n.faults = map[string]string{}
+	}
+	n.faults[addr] = kind
+	return before != kind && (known || err != nil)
 }
 
 // Join contacts addresses (host:port) and returns the number of nodes that responded.

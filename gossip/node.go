@@ -60,9 +60,11 @@ type Node struct {
 	membersWait  bool            // a comparison was deferred, because an update may be on its way
 	membersHash  atomic.Uint64
 	root         atomic.Pointer[engine.Digest]
-	exchange     chan string   // one slot: a peer with a different member list
-	rejoin       chan []string // addresses to join at once
-	joined       atomic.Bool   // a seed has responded, or the first attempt to join has ended
+	exchange     chan string       // one slot: a peer with a different member list
+	rejoin       chan []string     // addresses to join at once
+	joined       atomic.Bool       // a seed has responded, or the first attempt to join has ended
+	alone        atomic.Bool       // the seeds are this node only
+	faults       map[string]string // under mu; of names to join
 
 	ready     chan struct{}
 	stopped   chan struct{}

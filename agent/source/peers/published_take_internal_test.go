@@ -3,7 +3,9 @@ package peers
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,12 @@ func must(t *testing.T, err error) {
 // startSource starts a node of the cluster "test".
 func startSource(t *testing.T, id byte, join ...string) *pooledSource {
 	t.Helper()
+	return startWith(t, id, func(o *Options) { o.Join = join })
+}
+
+// startWith starts a node with other options.
+func startWith(t *testing.T, id byte, change func(*Options)) *pooledSource {
+	t.Helper()
 	p := &pooledSource{}
 	self, name := engine.NodeID{id}, string(rune(id))
 	decode := func(b []byte) (*resource.Resource, error) {
@@ -43,9 +51,11 @@ func startSource(t *testing.T, id byte, join ...string) *pooledSource {
 	p.store, err = store.Open(store.Options{Encode: resource.Marshal, Decode: decode, Shared: Shared,
 		Origin: engine.Origin{Node: self, Name: name}})
 	must(t, err)
-	p.Source, err = Open(t.Context(), Options{Store: p.store, Decode: decode, Self: self, Fresh: true, Node: name,
-		Cluster: "test", Bind: "127.0.0.1:0", Join: join, Insecure: true, Changed: func() {},
-		Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	o := Options{Store: p.store, Decode: decode, Self: self, Fresh: true, Node: name,
+		Cluster: "test", Bind: "127.0.0.1:0", Insecure: true, Changed: func() {},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now}
+	change(&o)
+	p.Source, err = Open(t.Context(), o)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	wait, err := p.Start(ctx)
@@ -167,4 +177,31 @@ func TestEndpointStates(t *testing.T) {
 	drop(a, store.SourceFile, dataplane.Key)
 	b.holds(t, "Dataplane/default/d@file Dataplane/default/e@file EndpointState/default/d@peer:a")
 	a.holds(t, "Dataplane/default/d@peer:b Dataplane/default/e@peer:b EndpointState/default/d@node")
+}
+
+// TestFirstNode: the first node of a pool, which is the only one to join, starts at once.
+func TestFirstNode(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	at := free.Addr().String()
+	must(t, free.Close())
+	said := make(chan string, 100)
+	note := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.MessageKey {
+			said <- a.Value.String()
+		}
+		return a
+	}
+	startWith(t, 'a', func(o *Options) {
+		o.Bind, o.Join = at, []string{at}
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{ReplaceAttr: note}))
+	})
+	for m := range said {
+		if strings.Contains(m, "first node of the pool") {
+			return
+		}
+		if len(said) == 0 {
+			t.Fatalf("the last message is %q", m)
+		}
+	}
 }

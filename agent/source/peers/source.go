@@ -215,8 +215,8 @@ func (s *Source) Addr() netip.AddrPort { return s.node.Addr() }
 const syncTime = 10 * time.Second
 
 // Start joins the pool until ctx ends. The returned function waits until all goroutines have ended.
-// If the pool was unknown and there are addresses to join, Start waits at most syncTime until this
-// node agrees with a peer.
+// If the pool was unknown and there are other addresses to join, Start waits at most syncTime until
+// this node agrees with a peer.
 func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	s.enter()
 	g, ctx := errgroup.WithContext(ctx)
@@ -255,7 +255,8 @@ func (s *Source) enter() {
 // is below the lifetime of tombstones.
 const renewAge = 7 * 24 * time.Hour
 
-// awaitPool waits until this node agrees with a peer, at most syncTime.
+// awaitPool waits until this node agrees with a peer, at most syncTime. A node that is the only one
+// to join, such as the first pod of a DaemonSet, does not wait.
 func (s *Source) awaitPool(ctx context.Context) {
 	late := time.NewTimer(syncTime)
 	defer late.Stop()
@@ -271,6 +272,10 @@ func (s *Source) awaitPool(ctx context.Context) {
 		case <-tick.C:
 			if s.hasAgreed() {
 				s.take(s.watcher.Take(), false)
+				return
+			}
+			if s.node.Alone() {
+				s.o.Log.Info("no other node to join; this is the first node of the pool", "join", s.o.Join)
 				return
 			}
 		}
