@@ -84,6 +84,9 @@ type Deps struct {
 	// address of the config, instead of opening its own. The sockets stay open, except those named
 	// [sockets.UnitUDP] and [sockets.UnitTCP], which are for DNS.
 	Sockets []*os.File
+	// Await is true if Run waits until another agent with the same paths has ended, instead of
+	// failing.
+	Await bool
 	// Stopping is called once when the agent begins to stop, before it waits for work in progress.
 	// Nil: not called.
 	Stopping func()

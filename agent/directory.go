@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/lockfile"
 )
 
 // forAll reports whether a socket admits all users of the node.
@@ -86,7 +87,7 @@ func checkDir(dir string) error {
 		if err != nil {
 			return err
 		}
-		if uid := st.Sys().(*syscall.Stat_t).Uid; !trusted(uid) && !unmapped(uid) {
+		if uid := st.Sys().(*syscall.Stat_t).Uid; !lockfile.Trusted(uid) && !unmapped(uid) {
 			return &unsafeDirError{at, fmt.Sprintf("belongs to uid %d, who could take what the agent has below it; "+
 				"give it to root or to the agent's user (uid %d)", uid, os.Geteuid())}
 		}
@@ -116,9 +117,6 @@ func checkDir(dir string) error {
 		todo = todo[1:]
 	}
 }
-
-// trusted reports whether a user's files are as trustworthy as the agent's own.
-func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 // overflowUID is the user ID that the kernel reports for users without an ID in the user namespace.
 const overflowUID = 65534

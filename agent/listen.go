@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/lockfile"
 )
 
 // listenUnix opens a Unix socket with a mode and a group. It replaces a socket file without a
@@ -95,7 +96,7 @@ func clearStale(ctx context.Context, path string) error {
 	if err == nil {
 		defer conn.Close()
 		peer := peerOf(conn)
-		if peer != nil && !trusted(peer.Uid) {
+		if peer != nil && !lockfile.Trusted(peer.Uid) {
 			return fmt.Errorf("socket %s: a process of uid %d (pid %d) serves it; stop it, "+
 				"and let only root and the agent's user write to %s", path, peer.Uid, peer.Pid, filepath.Dir(path))
 		}
@@ -109,7 +110,7 @@ func clearStale(ctx context.Context, path string) error {
 		if peer.Pid > 0 && errors.Is(unix.Kill(int(peer.Pid), 0), unix.ESRCH) {
 			return removeStale(path) // a holder that this agent does not use has the socket of an ended agent
 		}
-		return &lockedError{path, int(peer.Pid)}
+		return &lockfile.HeldError{Path: path, PID: int(peer.Pid)}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("socket %s: another process may still serve it: %w; if not, remove the socket", path, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
+	"github.com/nearside-mesh/nearside/agent/host/lockfile"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -34,9 +35,17 @@ import (
 )
 
 // Run runs the agent until ctx ends or a fatal error occurs. It loads everything before it opens a
-// socket. It returns when all goroutines have ended, the sockets are removed, and the store is
+// socket, except that of the webhook. It returns when all goroutines have ended, the sockets are removed, and the store is
 // closed; nil if ctx ended. Call it once.
 func (a *Agent) Run(ctx context.Context) (err error) {
+	ctx, stopWebhook, err := a.startWebhook(ctx, a.cfg.Load())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopWebhook()) }()
+	if a.deps.Await && lockfile.Await(ctx, filepath.Join(a.cfg.Load().Paths.Run, pidName), a.log) != nil {
+		return nil
+	}
 	a.started = a.deps.Now()
 	if a.deps.GCPercent > 0 {
 		memory.Pace(a.deps.GCPercent)
@@ -52,7 +61,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	locks, err := a.locks(cfg)
 	defer func() {
 		for _, l := range locks {
-			l.release()
+			l.Release()
 		}
 	}()
 	if err != nil {
@@ -122,7 +131,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		httpapi.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err == nil {
 		a.api.Store(api)
-		err = errors.Join(a.openRenewer(cfg), a.openPage(cfg), a.openWebhook(cfg))
+		err = errors.Join(a.openRenewer(cfg), a.openPage(cfg))
 	}
 	if err != nil {
 		ls.close()
@@ -148,9 +157,6 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	if len(ls.ui) > 0 {
 		g.Go(func() error { return a.page.Serve(ctx, nil, ls.ui...) })
-	}
-	if len(ls.webhook) > 0 {
-		g.Go(func() error { return a.webhook.Serve(ctx, ls.webhook...) })
 	}
 	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
 	g.Go(func() error { return a.exits.Run(ctx) })
@@ -181,7 +187,7 @@ const (
 
 // locks locks the state and run directories. If the state directory is not writable, the agent runs
 // in memory, and only locks the run directory.
-func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
+func (a *Agent) locks(cfg *config.Config) (held []*lockfile.File, err error) {
 	for _, l := range []struct {
 		path   string
 		needed bool
@@ -189,8 +195,8 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 		if !l.needed && a.withoutDir() {
 			continue
 		}
-		f, err := lock(l.path, a.log)
-		var taken *lockedError
+		f, err := lockfile.Lock(l.path, a.log)
+		var taken *lockfile.HeldError
 		switch {
 		case err == nil:
 			held = append(held, f)
@@ -301,10 +307,10 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	return nil
 }
 
-type listeners struct{ api, xds, metrics, ui, webhook []net.Listener }
+type listeners struct{ api, xds, metrics, ui []net.Listener }
 
 func (l listeners) close() {
-	for _, x := range slices.Concat(l.api, l.xds, l.metrics, l.ui, l.webhook) {
+	for _, x := range slices.Concat(l.api, l.xds, l.metrics, l.ui) {
 		_ = x.Close()
 	}
 }
@@ -329,7 +335,6 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP, hold.InPrefix},
 		{to: &ls.metrics, tcp: cfg.Metrics.Listen, key: "metrics.listen", at: &a.addrs.Metrics, as: hold.APIPrefix},
 		{to: &ls.ui, tcp: cfg.UI.Listen, key: "ui.listen", at: &a.addrs.UI, as: hold.APIPrefix},
-		{to: &ls.webhook, tcp: cfg.Webhook.Listen, key: "webhook.listen", at: &a.addrs.Webhook, as: hold.APIPrefix},
 	} {
 		if s.cfg.Path != "" {
 			u, err := a.listenUnix(ctx, s.as, s.cfg, s.gid)
@@ -341,11 +346,9 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		if s.tcp == "" {
 			continue
 		}
-		l, err := a.listenTCP(ctx, s.as, s.tcp)
+		l, err := a.listenOrAwait(ctx, s.key, s.as, s.tcp)
 		if err != nil {
-			if l, err = a.awaitTCP(s.key, s.as, s.tcp, err); err != nil {
-				return ls, err
-			}
+			return ls, err
 		}
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -8,8 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/inject"
 	"github.com/nearside-mesh/nearside/agent/host/certfiles"
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/serve/web"
 	"github.com/nearside-mesh/nearside/agent/serve/webhook"
+	"golang.org/x/sync/errgroup"
 )
 
 // openPage creates the server of ui.listen, after the API. While its certificate cannot be used,
@@ -34,14 +37,14 @@ func (a *Agent) openPage(cfg *config.Config) error {
 	return nil
 }
 
-// openWebhook creates the server of webhook.listen. While its certificate cannot be used, the agent
-// starts without it, and the status says why.
-func (a *Agent) openWebhook(cfg *config.Config) error {
+// startWebhook serves webhook.listen until stop is called, also while another agent runs, because a
+// Service sends requests to each ready pod. It returns a context that ends with a fault of the
+// server. While the certificate cannot be used, all connections fail, and the status says why.
+func (a *Agent) startWebhook(ctx context.Context, cfg *config.Config) (_ context.Context, stop func() error, err error) {
 	w, in := &cfg.Webhook, &cfg.Inject
 	if w.Listen == "" {
-		return nil
+		return ctx, func() error { return nil }, nil
 	}
-	var err error
 	a.webhookCerts, err = certfiles.Open(certfiles.Options{Cert: w.TLS.Cert, Key: w.TLS.Key, ClientCA: w.TLS.ClientCA,
 		Keys: "webhook.tls", Protocols: []string{"h2", "http/1.1"}, Log: a.log})
 	if err != nil {
@@ -54,7 +57,15 @@ func (a *Agent) openWebhook(cfg *config.Config) error {
 		err = a.deps.Metrics.Register(a.webhook)
 	}
 	if err != nil {
-		return fmt.Errorf("webhook.listen: %w", err)
+		return ctx, nil, fmt.Errorf("webhook.listen: %w", err)
 	}
-	return nil
+	l, err := a.listenOrAwait(ctx, "webhook.listen", hold.APIPrefix, w.Listen)
+	if err != nil {
+		return ctx, nil, err
+	}
+	a.addrs.Webhook = l.Addr()
+	g, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	g.Go(func() error { return a.webhook.Serve(ctx, l) })
+	return ctx, func() error { cancel(); return g.Wait() }, nil
 }

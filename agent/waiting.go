@@ -33,9 +33,13 @@ type waitingListener struct {
 	err error        // of the last attempt
 }
 
-// awaitTCP returns a listener that waits for an address in use, or the error if waiting does not
-// help.
-func (a *Agent) awaitTCP(key, prefix, addr string, err error) (net.Listener, error) {
+// listenOrAwait opens an address of a config key, or returns a listener that waits for an address in
+// use.
+func (a *Agent) listenOrAwait(ctx context.Context, key, prefix, addr string) (net.Listener, error) {
+	l, err := a.listenTCP(ctx, prefix, addr)
+	if err == nil {
+		return l, nil
+	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}

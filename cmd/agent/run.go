@@ -22,7 +22,7 @@ import (
 )
 
 // runAgent runs the agent until ctx ends or the process gets a signal.
-func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload config.LoadOptions) error {
+func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, o command.RunOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	// The reader of the log may exit; by default, the next line would then end the process.
@@ -58,7 +58,7 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 		GCPercent: garbage,
 		Hold:      holder, Sockets: given,
 		Log: log, Level: level, LogFile: file, LogTail: tail,
-		Version: env.Build().Version, Hangup: hangup, Reload: reload,
+		Version: env.Build().Version, Hangup: hangup, Reload: o.Reload, Await: o.Await,
 		EnvoyBin: env.Getenv(envoybin.EnvoyVariable),
 		Stopping: stop, // from here on a second signal ends the process at once
 	})

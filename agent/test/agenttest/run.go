@@ -68,8 +68,8 @@ func (r *Running) Ask(n *core.Node,
 	return s
 }
 
-// begin creates an agent below dir and starts it, without waiting.
-func begin(t testing.TB, dir string, d agent.Deps, set ...string) (r *Running, done <-chan error) {
+// Begin creates an agent below dir and starts it, without waiting. done gets the result of Run.
+func Begin(t testing.TB, dir string, d agent.Deps, set ...string) (r *Running, done <-chan error) {
 	t.Helper()
 	cfg, _, faults := config.Load(Options(dir, set...))
 	if faults != nil {
@@ -104,7 +104,7 @@ func Options(dir string, set ...string) config.LoadOptions {
 // Up runs an agent and waits until it serves.
 func Up(t testing.TB, dir string, d agent.Deps, set ...string) *Running {
 	t.Helper()
-	r, done := begin(t, dir, d, set...)
+	r, done := Begin(t, dir, d, set...)
 	select {
 	case <-r.Ready():
 		return r
@@ -119,7 +119,7 @@ func Up(t testing.TB, dir string, d agent.Deps, set ...string) *Running {
 // Refused runs an agent that must fail to start, and returns the error.
 func Refused(t *testing.T, dir string, set ...string) string {
 	t.Helper()
-	r, done := begin(t, dir, agent.Deps{}, set...)
+	r, done := Begin(t, dir, agent.Deps{}, set...)
 	select {
 	case <-r.Ready():
 		t.Fatal("the agent has started")

@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 }
 
 // runAgent runs the agent until it receives SIGTERM.
-func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload config.LoadOptions) error {
+func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, o command.RunOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
-	a, err := agent.New(cfg, agent.Deps{Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Reload: reload,
+	a, err := agent.New(cfg, agent.Deps{Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Reload: o.Reload,
 		Version: env.Build().Version, EnvoyBin: env.Getenv(envoybin.EnvoyVariable), Stopping: stop})
 	if err != nil {
 		return err

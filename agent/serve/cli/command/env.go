@@ -29,10 +29,16 @@ type Program struct {
 	Version     string
 	CheckConfig func(*config.Config) resource.Faults
 	// RunAgent runs the agent until ctx ends. The agent reloads its config on SIGHUP.
-	RunAgent func(ctx context.Context, env *Env, cfg *config.Config, reload config.LoadOptions) error
+	RunAgent func(ctx context.Context, env *Env, cfg *config.Config, o RunOptions) error
 	// RunFiles runs an agent on files, without proxies and network listeners, and calls use with the
 	// socket of its API. It returns the result of use when the agent has ended.
 	RunFiles func(ctx context.Context, env *Env, o FilesOptions, use func(ctx context.Context, socket string) error) error
+}
+
+// RunOptions are the options of a running agent beside its config.
+type RunOptions struct {
+	Reload config.LoadOptions
+	Await  bool // wait until another agent with the same paths has ended, instead of failing
 }
 
 // FilesOptions configures an agent on files.

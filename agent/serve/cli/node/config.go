@@ -12,6 +12,7 @@ import (
 
 func runCommand(env *command.Env) *cobra.Command {
 	c := command.ConfigFlags{Logged: true}
+	var wait bool
 	cmd := &cobra.Command{
 		Use:        "run",
 		SuggestFor: []string{"start", "serve", "agent", "daemon"},
@@ -20,6 +21,9 @@ func runCommand(env *command.Env) *cobra.Command {
 once. The log goes to standard error.
 
 On SIGHUP, the agent reloads its config. The log lists changed keys that need a restart.
+
+With --wait, an agent that replaces another one is started before that ends, and takes over at once.
+Until then it only serves the webhook.
 
 Without a config file and without root, the agent uses $XDG_RUNTIME_DIR/nearside or ./nearside-data,
 and keeps state and logs below $XDG_STATE_HOME/nearside.`,
@@ -31,10 +35,11 @@ and keeps state and logs below $XDG_STATE_HOME/nearside.`,
 			if err != nil {
 				return err
 			}
-			return env.Program.RunAgent(cmd.Context(), env, cfg, c.Options(env))
+			return env.Program.RunAgent(cmd.Context(), env, cfg, command.RunOptions{Reload: c.Options(env), Await: wait})
 		},
 	}
 	c.Add(cmd)
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until another agent with the same paths has ended, instead of failing")
 	return cmd
 }
 

@@ -63,6 +63,33 @@ func TestLifeOfPod(t *testing.T) {
 	w.gone(file)
 }
 
+// TestTakeover checks that a second watcher does not write until the first one has ended, and knows
+// what has changed by then.
+func TestTakeover(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.has("services/shop.web.yaml", "")
+	first := *w
+	w.start()
+	w.logged("waiting until the watcher that writes this directory has ended")
+	w.Put(apitest.Pods, pod("web-0", "10.244.0.5"))
+	first.has("pods/shop.web-0.yaml", "state: Ready")
+	third := *w
+	third.start()
+	third.logged("waiting until the watcher")
+	third.stop()
+	before := w.files()
+	first.stop()
+	w.logged("wrote the status")
+	same(t, before, w.files())
+	w.Delete(apitest.Pods, "shop/web-0")
+	w.gone("pods/shop.web-0.yaml")
+	w.stop()
+	if wrote := func(l string) bool { return strings.HasPrefix(l, "wrote a file") }; slices.ContainsFunc(w.logs.lines, wrote) {
+		t.Errorf("the second watcher has written: %v", w.logs.lines)
+	}
+}
+
 // TestOtherNode checks that pods of other nodes have no files in the scope of a node, and have them
 // in the scope of the cluster.
 func TestOtherNode(t *testing.T) {

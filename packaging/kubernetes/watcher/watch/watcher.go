@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -34,6 +35,7 @@ type Options struct {
 
 // Times of the loop.
 const (
+	lockInterval   = 20 * time.Millisecond
 	beatInterval   = 5 * time.Second
 	verifyInterval = 10 * time.Minute
 	retryInterval  = time.Second
@@ -59,7 +61,8 @@ type APIStatus struct {
 	Errors    map[string]string `json:"errors,omitempty"` // by kind of object
 }
 
-// Run keeps the files up to date until ctx ends.
+// Run keeps the files up to date until ctx ends. While another watcher writes them, it reads the
+// cluster, but does not write.
 func Run(ctx context.Context, o Options) error {
 	client, err := cluster.NewClient(o.Kubernetes)
 	if err != nil {
@@ -67,6 +70,16 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer client.Close()
 	world := cluster.New(cluster.Options{Node: o.Node, Self: o.Self, Config: o.Config, System: o.System})
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { world.Follow(ctx, client, o.Log) })
+	lock, err := acquire(ctx, o.Dir, o.Log)
+	if lock == nil {
+		return err
+	}
+	defer lock.Close()
 	w, err := newWriter(o.Dir, world, o.Log)
 	if err != nil {
 		return err
@@ -83,14 +96,41 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() { world.Follow(ctx, client, o.Log) })
 	l := &loop{o: o, w: w, h: h}
 	l.run(ctx)
 	return nil
+}
+
+// acquire locks a directory. While another watcher has the lock, such as that of the pod that this
+// one replaces, it waits. It returns nil if ctx ends first. The kernel releases the lock of a killed
+// watcher.
+func acquire(ctx context.Context, dir string, log *slog.Logger) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("%w; make the directory accessible for the watcher's user", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "watch.lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w; remove it if it is not a file of the watcher's user", err)
+	}
+	tick := time.NewTicker(lockInterval)
+	defer tick.Stop()
+	for waiting := false; ; waiting = true {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+		}
+		if !waiting {
+			log.Info("waiting until the watcher that writes this directory has ended", "dir", dir)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, f.Close()
+		case <-tick.C:
+		}
+	}
 }
 
 // loop is the only user of the writer.

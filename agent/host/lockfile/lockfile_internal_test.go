@@ -1,4 +1,4 @@
-package agent
+package lockfile
 
 import (
 	"bufio"
@@ -45,15 +45,15 @@ func TestLockIsReplacedOnce(t *testing.T) {
 		var (
 			wg   sync.WaitGroup
 			mu   sync.Mutex
-			held []*lockFile
+			held []*File
 		)
 		for i := range 12 {
 			wg.Go(func() {
 				if i == 6 {
 					in.Close() // the other user releases the lock while the agents start
 				}
-				l, err := lock(path, slog.New(slog.DiscardHandler))
-				var taken *lockedError
+				l, err := Lock(path, slog.New(slog.DiscardHandler))
+				var taken *HeldError
 				if err != nil && !errors.As(err, &taken) {
 					t.Error(err)
 				}
@@ -69,7 +69,7 @@ func TestLockIsReplacedOnce(t *testing.T) {
 			t.Fatalf("%d agents have the lock", len(held))
 		}
 		if len(held) == 0 { // two agents may have blocked each other
-			l, err := lock(path, slog.New(slog.DiscardHandler))
+			l, err := Lock(path, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,10 +78,10 @@ func TestLockIsReplacedOnce(t *testing.T) {
 		if !isAt(held[0].f, path) {
 			t.Error("the lock is not the file of its name")
 		}
-		if _, err := lock(path, slog.New(slog.DiscardHandler)); err == nil {
+		if _, err := Lock(path, slog.New(slog.DiscardHandler)); err == nil {
 			t.Error("the lock was taken twice")
 		}
-		held[0].release()
+		held[0].Release()
 		_ = c.Wait()
 	}
 }

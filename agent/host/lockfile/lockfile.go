@@ -1,7 +1,10 @@
-package agent
+// Package lockfile lets one process at a time use a directory. Other users cannot hold the lock,
+// and the kernel releases it when the process ends.
+package lockfile
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,33 +14,64 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is a file that one process at a time locks. It contains the process ID. The kernel
-// releases the lock when the process ends; the file remains.
-type lockFile struct{ f *os.File }
+// File is a locked file with the process ID. It remains when the lock is released.
+type File struct{ f *os.File }
 
-// lockedError reports that another agent holds a lock.
-type lockedError struct {
-	path string
-	pid  int // 0 if unknown
+// HeldError reports that another agent holds a lock.
+type HeldError struct {
+	Path string
+	PID  int // 0 if unknown
 }
 
-func (e *lockedError) Error() string {
+func (e *HeldError) Error() string {
 	who := "another agent"
-	if e.pid != 0 {
-		who = fmt.Sprintf("another agent (pid %d)", e.pid)
+	if e.PID != 0 {
+		who = fmt.Sprintf("another agent (pid %d)", e.PID)
 	}
 	return fmt.Sprintf("%s already uses these paths and has locked %s: stop it, or use other paths (paths.run, "+
-		"paths.state)", who, e.path)
+		"paths.state)", who, e.Path)
 }
 
-// lock acquires the lock, or names its holder. Only root and the agent's user can open the file, so
-// no other user can lock it. lock replaces a file that another user owns, or still holds from a
-// time when it was accessible.
-func lock(path string, log *slog.Logger) (*lockFile, error) {
+// Trusted reports whether a user may hold the lock of this process: root, or its own user.
+func Trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// awaitEvery is the interval of attempts of [Await]. Nothing is served meanwhile, so it is short.
+const awaitEvery = 20 * time.Millisecond
+
+// Await returns when no other process holds the lock, or when ctx ends, with its error. It ignores
+// other faults, which [Lock] reports. Another process may get the lock before the caller does.
+func Await(ctx context.Context, path string, log *slog.Logger) error {
+	tick := time.NewTicker(awaitEvery)
+	defer tick.Stop()
+	for waiting := false; ; waiting = true {
+		f, err := Lock(path, log)
+		if f != nil {
+			return f.f.Close()
+		}
+		held := new(HeldError)
+		if !errors.As(err, &held) {
+			return nil
+		}
+		if !waiting {
+			log.Info("waiting until the agent that runs has ended", "pid", held.PID, "file", path)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Lock acquires the lock, or names its holder with a [HeldError]. Only root and the agent's user can
+// open the file, so no other user can lock it. Lock replaces a file that another user owns, or still
+// holds from a time when it was accessible.
+func Lock(path string, log *slog.Logger) (*File, error) {
 	const attempts = 20 // each may be lost to another agent that replaces the file concurrently
 	for range attempts {
 		f, err := openLock(path)
@@ -62,7 +96,7 @@ func lock(path string, log *slog.Logger) (*lockFile, error) {
 			// The process ID is for people. The lock works without it, for example on a full disk.
 			_ = f.Truncate(0)
 			_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-			return &lockFile{f}, nil
+			return &File{f}, nil
 		}
 	}
 	return nil, fmt.Errorf("lock %s: the file keeps changing; remove it when no agent uses it", path)
@@ -92,7 +126,7 @@ func acquire(f *os.File, path string) (foreign string, err error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return "", fmt.Errorf("lock: %s is not a regular file; remove it", path)
 	}
-	if !trusted(st.Uid) {
+	if !Trusted(st.Uid) {
 		return fmt.Sprintf("uid %d owns it", st.Uid), nil
 	}
 	if st.Nlink > 1 {
@@ -114,7 +148,7 @@ func acquire(f *os.File, path string) (foreign string, err error) {
 	if pid == 0 {
 		pid = readPID(f)
 	}
-	return "", &lockedError{path, pid}
+	return "", &HeldError{path, pid}
 }
 
 // replaceLock replaces a lock file that another user holds, or leaves that to another agent.
@@ -137,7 +171,7 @@ func replaceLock(old *os.File, path string) error {
 		}
 		// The holder may have released it, and another agent may have acquired it before the move.
 		st, err := stat(old)
-		if err == nil && trusted(st.Uid) && syscall.Flock(int(old.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil &&
+		if err == nil && Trusted(st.Uid) && syscall.Flock(int(old.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil &&
 			untrustedHolder(lockHolder(st), st) == "" {
 			_ = exchange(name, path)
 		}
@@ -207,7 +241,7 @@ func untrustedHolder(pid int, st unix.Stat_t) string {
 		}
 		// The real user counts too: a setuid program may inherit an open file.
 		for _, s := range strings.Fields(ids) {
-			if uid, err := strconv.ParseUint(s, 10, 32); err == nil && !trusted(uint32(uid)) {
+			if uid, err := strconv.ParseUint(s, 10, 32); err == nil && !Trusted(uint32(uid)) {
 				return fmt.Sprintf("a process of uid %d (pid %d) holds it", uid, pid)
 			}
 		}
@@ -238,8 +272,8 @@ func readPID(f *os.File) int {
 	return pid
 }
 
-// release releases the lock. It does nothing for a nil lock.
-func (l *lockFile) release() {
+// Release releases the lock. It does nothing for a nil lock.
+func (l *File) Release() {
 	if l == nil {
 		return
 	}
