@@ -340,9 +340,15 @@ func TestManifestsFitTheBinary(t *testing.T) {
 			if a, b := *pod.SecurityContext.RunAsUser, *hold.SecurityContext.RunAsUser; a != b {
 				t.Errorf("the holder is uid %d and the agent %d: neither trusts the other", b, a)
 			}
-			if s := ds.Spec.UpdateStrategy.RollingUpdate; s.MaxSurge.IntValue() != 0 {
-				t.Error("two agents would want one node")
+			// A second pod waits for the agent, unless the scheduler finds both ports in the node's network.
+			s, surge := ds.Spec.UpdateStrategy.RollingUpdate, 1
+			if pod.HostNetwork {
+				surge = 0
 			}
+			if s.MaxSurge.IntValue() != surge || s.MaxUnavailable.IntValue() != 1-surge || !slices.Contains(c.Args, "--wait") {
+				t.Errorf("update %v, hostNetwork %t, arguments %q", s, pod.HostNetwork, c.Args)
+			}
+			run(t, bin, append(c.Args, "--help")...)
 		})
 	}
 }
