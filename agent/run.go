@@ -35,8 +35,8 @@ import (
 )
 
 // Run runs the agent until ctx ends or a fatal error occurs. It loads everything before it opens a
-// socket, except that of the webhook. It returns when all goroutines have ended, the sockets are removed, and the store is
-// closed; nil if ctx ended. Call it once.
+// socket, except that of the webhook. It returns when all goroutines have ended, the sockets are
+// removed, and the store is closed; nil if ctx ended. Call it once.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	ctx, stopWebhook, err := a.startWebhook(ctx, a.cfg.Load())
 	if err != nil {

@@ -40,7 +40,8 @@ func (a *Agent) openPage(cfg *config.Config) error {
 // startWebhook serves webhook.listen until stop is called, also while another agent runs, because a
 // Service sends requests to each ready pod. It returns a context that ends with a fault of the
 // server. While the certificate cannot be used, all connections fail, and the status says why.
-func (a *Agent) startWebhook(ctx context.Context, cfg *config.Config) (_ context.Context, stop func() error, err error) {
+func (a *Agent) startWebhook(ctx context.Context,
+	cfg *config.Config) (_ context.Context, stop func() error, err error) {
 	w, in := &cfg.Webhook, &cfg.Inject
 	if w.Listen == "" {
 		return ctx, func() error { return nil }, nil

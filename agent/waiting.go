@@ -33,8 +33,8 @@ type waitingListener struct {
 	err error        // of the last attempt
 }
 
-// listenOrAwait opens an address of a config key, or returns a listener that waits for an address in
-// use.
+// listenOrAwait opens an address of a config key, or returns a listener that waits for an address
+// in use.
 func (a *Agent) listenOrAwait(ctx context.Context, key, prefix, addr string) (net.Listener, error) {
 	l, err := a.listenTCP(ctx, prefix, addr)
 	if err == nil {

@@ -79,7 +79,9 @@ func TestAwait(t *testing.T) {
 		t.Error(text)
 	}
 	third, _ := agenttest.Begin(t, dir, agent.Deps{Await: true})
-	agenttest.Eventually(t, "the third one waits", func() bool { return strings.Contains(third.Logs.String(), "waiting until") })
+	agenttest.Eventually(t, "the third one waits", func() bool {
+		return strings.Contains(third.Logs.String(), "waiting until")
+	})
 	agenttest.Do(t, third.Stop())
 	select {
 	case <-second.Ready():

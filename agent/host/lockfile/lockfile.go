@@ -68,9 +68,9 @@ func Await(ctx context.Context, path string, log *slog.Logger) error {
 	}
 }
 
-// Lock acquires the lock, or names its holder with a [HeldError]. Only root and the agent's user can
-// open the file, so no other user can lock it. Lock replaces a file that another user owns, or still
-// holds from a time when it was accessible.
+// Lock acquires the lock, or names its holder with a [HeldError]. Only root and the agent's user
+// can open the file, so no other user can lock it. Lock replaces a file that another user owns, or
+// still holds from a time when it was accessible.
 func Lock(path string, log *slog.Logger) (*File, error) {
 	const attempts = 20 // each may be lost to another agent that replaces the file concurrently
 	for range attempts {

@@ -22,8 +22,8 @@ once. The log goes to standard error.
 
 On SIGHUP, the agent reloads its config. The log lists changed keys that need a restart.
 
-With --wait, an agent that replaces another one is started before that ends, and takes over at once.
-Until then it only serves the webhook.
+With --wait, the next agent of a node can be started before the previous one ends. It serves as soon
+as that one has ended, and until then only the webhook.
 
 Without a config file and without root, the agent uses $XDG_RUNTIME_DIR/nearside or ./nearside-data,
 and keeps state and logs below $XDG_STATE_HOME/nearside.`,
