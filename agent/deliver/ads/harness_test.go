@@ -1,6 +1,7 @@
 package ads_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -162,6 +163,7 @@ func startAgent(t testing.TB, o options, extra ...net.Listener) *agent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.FirstRequestTimeout = cmp.Or(o.FirstRequestTimeout, patience)
 	p, server := o.servers()
 	a := &agent{Server: server, Proxies: p, t: t, path: filepath.Join(dir, "xds.sock")}
 	l, err := net.Listen("unix", a.path)
