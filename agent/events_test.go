@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,8 @@ import (
 )
 
 // readEvents reads the events of an agent until the test ends. The function that it returns waits
-// for an event of a type that contains all texts.
+// for the next event of a type that contains all texts. Events of other types stay for later calls,
+// because the order of events of several types is not defined.
 func readEvents(t *testing.T, r *agenttest.Running, types ...string) (want func(name string, parts ...string) string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -31,8 +33,8 @@ func readEvents(t *testing.T, r *agenttest.Running, types ...string) (want func(
 		cancel()
 		<-ended
 	})
-	var got client.Event
 	var seen strings.Builder
+	waiting := map[string][]string{} // data by type
 	want = func(name string, parts ...string) string {
 		t.Helper()
 		defer func() {
@@ -40,23 +42,24 @@ func readEvents(t *testing.T, r *agenttest.Running, types ...string) (want func(
 				t.Logf("the events were\n%s", seen.String())
 			}
 		}()
-		late := time.After(20 * time.Second)
+		late := time.After(agenttest.Patience)
 		for {
+			if list := waiting[name]; len(list) > 0 {
+				waiting[name] = list[1:]
+				if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(list[0], p) }) {
+					return list[0]
+				}
+				continue
+			}
 			select {
-			case got = <-events:
+			case e := <-events:
+				fmt.Fprintf(&seen, "%s %s\n", e.Name, e.Data)
+				waiting[e.Name] = append(waiting[e.Name], string(e.Data))
 			case err := <-ended:
 				ended <- err
 				t.Fatalf("the stream has ended: %v", err)
 			case <-late:
 				t.Fatalf("no event %s with %q", name, parts)
-			}
-			fmt.Fprintf(&seen, "%s %s\n", got.Name, got.Data)
-			found := got.Name == name
-			for _, p := range parts {
-				found = found && strings.Contains(string(got.Data), p)
-			}
-			if found {
-				return string(got.Data)
 			}
 		}
 	}
