@@ -93,10 +93,10 @@ func (s *Snapshot) BySource(kind string) []Record {
 }
 
 func (s *Snapshot) sort() []Record {
-	ps := slices.SortedFunc(s.records.all(), func(a, b *Record) int { return a.Key.Compare(b.Key) })
-	out := make([]Record, len(ps))
-	for i, p := range ps {
-		out[i] = *p
+	all := s.Set().All() // sorted
+	out := make([]Record, len(all))
+	for i, r := range all {
+		out[i] = *s.records.get(r.Key)
 	}
 	return out
 }

@@ -2,7 +2,7 @@ package directory
 
 import (
 	"errors"
-	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -46,9 +46,9 @@ func (s *Source) plan() []store.Op {
 	snap := s.o.Store.Snapshot()
 	holder, newcomers := map[resource.Key]string{}, s.newcomers()
 	var ops []store.Op
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+	for _, path := range s.order {
 		f := s.files[path]
-		if s.publishedAs(path) != "" {
+		if f == nil || s.publishedAs(f.dir) != "" {
 			continue
 		}
 		before := f.conflicts
@@ -75,7 +75,7 @@ func (s *Source) plan() []store.Op {
 		}
 	}
 	for _, rec := range snap.BySource(store.SourceFile) {
-		if _, ok := holder[rec.Key]; !ok && s.publishedAs(rec.Source.Detail) == "" {
+		if _, ok := holder[rec.Key]; !ok && s.publishedAs(filepath.Dir(rec.Source.Detail)) == "" {
 			ops = append(ops, store.Op{Delete: rec.Key, Source: rec.Source})
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,9 +57,9 @@ func (s *Source) Published() []Published {
 	return list
 }
 
-// publishedAs returns the ID of a file's directory if the pool owns its resources, or "".
-func (s *Source) publishedAs(path string) string {
-	d := s.dirs[filepath.Dir(path)]
+// publishedAs returns the ID of a directory if the pool owns the resources of its files, or "".
+func (s *Source) publishedAs(dir string) string {
+	d := s.dirs[dir]
 	if d == nil || d.Publish == "" || s.o.InPool == nil || !s.o.InPool(d.Publish) {
 		return ""
 	}
@@ -100,9 +99,9 @@ func (s *Source) content(d *dirState) Published {
 	}
 	holder := map[resource.Key]string{}
 	faulty := 0
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+	for _, path := range s.order {
 		f := s.files[path]
-		if filepath.Dir(path) != d.Path {
+		if f == nil || f.dir != d.Path {
 			continue
 		}
 		p.Busy = p.Busy || s.unstable[path] || f.retained()
@@ -111,7 +110,7 @@ func (s *Source) content(d *dirState) Published {
 				p.Fault = faults[0].String()
 			}
 		}
-		owned, before := s.publishedAs(path) != "", f.conflicts
+		owned, before := s.publishedAs(f.dir) != "", f.conflicts
 		if owned {
 			f.active, f.conflicts = 0, nil
 		}

@@ -20,7 +20,7 @@ import (
 // fileState is the state of one resource file. A scan replaces it; plan sets only the last two
 // fields.
 type fileState struct {
-	path      string
+	path, dir string
 	link      bool
 	sig       signature // of the content that was read; zero for none
 	trusted   bool      // an equal signature means equal content
@@ -41,6 +41,8 @@ type fileState struct {
 	conflicts map[string]string // key → source that holds it; set by plan
 	active    int               // resources in force from this file; set by plan
 }
+
+func newFile(path string) *fileState { return &fileState{path: path, dir: filepath.Dir(path)} }
 
 // signature identifies a version of a file without reading it.
 type signature struct {

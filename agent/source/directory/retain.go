@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -31,32 +30,35 @@ func (f *fileState) retained() bool { return f.missing() != "" && len(f.resource
 
 // retainFiles handles files without content: it adds vanished files to next, and removes the
 // content of files whose grace time has ended. It does not change files in unreadable directories.
-// s.mu is held.
+// It modifies only states of files that are missing or were. s.mu is held.
 func (s *Source) retainFiles(next map[string]*fileState) {
-	now, bytes, count := time.Now(), map[string]int64{}, map[string]int{}
 	s.wake = time.Time{}
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+	for path, f := range s.files {
 		if next[path] == nil {
-			f := *s.files[path]
-			f.vanished = f.vanished || !s.unseen(path)
-			next[path] = &f
+			gone := *f
+			gone.vanished = gone.vanished || !s.unseen(path)
+			next[path] = &gone
 		}
 	}
+	var absent []string         // and files that were
 	others := map[string]bool{} // directories that contain a file with content
 	for path, f := range next {
-		others[filepath.Dir(path)] = others[filepath.Dir(path)] || f.missing() == ""
+		if f.missing() != "" || !f.since.IsZero() {
+			absent = append(absent, path)
+		}
+		others[f.dir] = others[f.dir] || f.missing() == ""
 	}
-	for _, path := range slices.Sorted(maps.Keys(next)) {
+	slices.Sort(absent)
+	now, bytes, count := time.Now(), map[string]int64{}, map[string]int{}
+	for _, path := range absent {
 		f := next[path]
 		if s.unseen(path) {
 			f.since = time.Time{}
 			continue
 		}
-		how, dir := f.missing(), filepath.Dir(path)
+		how, dir := f.missing(), f.dir
 		if how == "" {
-			if !f.since.IsZero() {
-				s.o.Log.Info("resource file has content again", "file", path)
-			}
+			s.o.Log.Info("resource file has content again", "file", path)
 			f.since = time.Time{}
 			continue
 		}
@@ -140,12 +142,20 @@ func (s *Source) forgetMoved() {
 	}
 }
 
-// newcomers returns the keys in files with content that did not wait for another file to release
-// them. They take precedence over retained content. A key that has waited continues to wait;
+// newcomers returns the keys of retained content that are also in files with content that did not
+// wait for another file to release them. They take precedence over retained content. A key that has waited continues to wait;
 // otherwise a pause of the first file's writer would briefly activate the second file. s.mu is
 // held.
 func (s *Source) newcomers() map[resource.Key]bool {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(s.files)), (*fileState).retained) {
+	released := map[resource.Key]bool{} // by files without content
+	for _, f := range s.files {
+		if f.retained() {
+			for _, r := range f.resources {
+				released[r.Key] = true
+			}
+		}
+	}
+	if len(released) == 0 {
 		return nil
 	}
 	out := map[resource.Key]bool{}
@@ -154,6 +164,9 @@ func (s *Source) newcomers() map[resource.Key]bool {
 			continue
 		}
 		for _, r := range f.resources {
+			if !released[r.Key] {
+				continue
+			}
 			if _, waited := f.conflicts[r.Key.String()]; !waited {
 				out[r.Key] = true
 			}

@@ -101,7 +101,7 @@ func (o Options) withDefaults() Options {
 //
 // A burst of events leads to one scan. It reads the files that have changed and applies the
 // difference to the store in one batch. If all events name regular files, only those are scanned,
-// otherwise all directories, as in every poll. A file with a fault retains its last good content,
+// and files whose grace time ends, otherwise all directories, as in every poll. A file with a fault retains its last good content,
 // even after a restart, because the store knows the file of each resource. A file that vanishes or
 // is emptied retains its content for the grace time, in case its writer is between two steps. Only
 // the first scan, before any proxy is served, removes it at once. If two files have the same
@@ -120,6 +120,7 @@ type Source struct {
 	unstable map[string]bool       // files that changed while being read, or that may be incomplete
 	begun    bool                  // a scan has completed before
 	wake     time.Time             // next end of a grace time, or zero
+	order    []string              // at least the paths of files, sorted
 
 	status    atomic.Pointer[[]api.FileStatus]
 	published atomic.Pointer[[]Published] // without revisions
@@ -137,7 +138,7 @@ func New(o Options) *Source {
 	for _, r := range s.o.Store.Snapshot().BySource(store.SourceFile) {
 		f := s.files[r.Source.Detail]
 		if f == nil {
-			f = &fileState{path: r.Source.Detail}
+			f = newFile(r.Source.Detail)
 			s.files[f.path] = f
 		}
 		admitted, refused := s.admit(f.path, []*resource.Resource{r.Resource})
@@ -177,7 +178,8 @@ func (s *Source) Run(ctx context.Context) {
 	defer stop()
 
 	s.watchAndScan(w)
-	poll := time.NewTimer(s.pollTime(w))
+	polled := time.Now()
+	poll := time.NewTimer(s.pollTime(w, polled))
 	defer poll.Stop()
 	wait := debounce.New(s.o.Quiet, s.o.Ceiling)
 	defer wait.Stop()
@@ -190,15 +192,16 @@ func (s *Source) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e, ok := <-w.events():
-			if !ok {
-				w.lost()
-			} else if !w.relevant(e) {
-				continue
-			}
 			s.saw(w.dirsOf(e))
-			if path := w.file(e); ok && path != "" {
+			switch path := w.file(e); {
+			case !ok:
+				w.lost()
+				whole = true
+			case !w.relevant(e):
+				continue
+			case path != "":
 				touched[path] = true
-			} else {
+			default:
 				whole = true
 			}
 			wait.Due()
@@ -223,29 +226,37 @@ func (s *Source) Run(ctx context.Context) {
 			whole = true
 		case <-wait.C:
 		case <-poll.C:
-			whole = true
 		}
 		wait.Done()
-		if whole || len(touched) == 0 || !s.scanFiles(touched) {
+		if whole || !w.works() || time.Since(polled) >= s.interval(w) || !s.scanFiles(touched) {
 			s.watchAndScan(w)
+			polled = time.Now()
 		}
 		clear(touched)
 		whole = false
-		poll.Reset(s.pollTime(w))
+		poll.Reset(s.pollTime(w, polled))
 		if s.needsScan(touched) {
 			wait.Due()
 		}
 	}
 }
 
-// pollTime returns how long to wait for events before the next scan.
-func (s *Source) pollTime(w *dirWatch) time.Duration {
+// interval returns the time between scans of all directories without events.
+func (s *Source) interval(w *dirWatch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wait := s.o.Poll
 	if s.anyFault() || !w.works() {
-		wait /= 10
+		return s.o.Poll / 10
 	}
+	return s.o.Poll
+}
+
+// pollTime returns how long to wait for events before the next scan: of all directories, which were
+// scanned at a given time, or of files whose grace time ends.
+func (s *Source) pollTime(w *dirWatch, polled time.Time) time.Duration {
+	wait := s.interval(w) - time.Since(polled)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !s.wake.IsZero() {
 		wait = min(wait, time.Until(s.wake))
 	}
@@ -312,13 +323,22 @@ func (s *Source) scan() {
 		s.scanDir(s.dirs[path], next)
 	}
 	s.retainFiles(next)
+	s.replace(next, slices.Collect(maps.Keys(next)))
+}
+
+// replace makes next the files and applies them. It logs the faults of the given ones. s.mu is
+// held.
+func (s *Source) replace(next map[string]*fileState, read []string) {
 	before := s.files
-	s.files = next
+	s.files, s.order = next, slices.Sorted(maps.Keys(next))
 	s.apply()
 	s.forgetMoved()
 	s.publish() // before logging, so that a reader of the log finds the fault in the status
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
-		s.logFaults(before[path], s.files[path])
+	slices.Sort(read)
+	for _, path := range read {
+		if f := s.files[path]; f != nil {
+			s.logFaults(before[path], f)
+		}
 	}
 }
 
@@ -334,7 +354,7 @@ func (s *Source) scanDir(d *dirState, next map[string]*fileState) {
 	for _, path := range names {
 		prev := s.files[path]
 		if prev == nil {
-			prev = &fileState{path: path}
+			prev = newFile(path)
 		}
 		f := s.read(prev, budget)
 		if f == nil {
@@ -343,58 +363,4 @@ func (s *Source) scanDir(d *dirState, next map[string]*fileState) {
 		budget -= f.sig.size
 		next[path] = f
 	}
-}
-
-// scanFiles reads single files. It returns false, without changes, if the set of files may have
-// changed; the caller must then scan all directories.
-func (s *Source) scanFiles(paths map[string]bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.reapply || !s.wake.IsZero() || !s.begun {
-		return false
-	}
-	budgets, counts := map[string]int64{}, map[string]int{}
-	for path := range paths {
-		dir := filepath.Dir(path)
-		if s.unseen(path) {
-			return false
-		}
-		budgets[dir] = s.o.TotalBytes
-	}
-	for path, f := range s.files {
-		counts[filepath.Dir(path)]++
-		if !paths[path] {
-			budgets[filepath.Dir(path)] -= f.sig.size
-		}
-	}
-	clear(s.unstable)
-	next := maps.Clone(s.files)
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		dir := filepath.Dir(path)
-		prev := s.files[path]
-		if prev == nil {
-			prev = &fileState{path: path}
-		}
-		f := s.read(prev, budgets[dir])
-		if f == nil || f.link || prev.link || f.empty {
-			return false
-		}
-		if next[path] == nil {
-			counts[dir]++
-		}
-		if counts[dir] > s.o.Files {
-			return false
-		}
-		budgets[dir] -= f.sig.size
-		next[path] = f
-	}
-	before := s.files
-	s.files = next
-	s.apply()
-	s.publish()
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		s.logFaults(before[path], next[path])
-	}
-	s.o.Scanned()
-	return true
 }

@@ -265,7 +265,7 @@ func TestDirChurn(t *testing.T) {
 }
 
 // TestDirReadsOneFile changes two files, one of them through a hard link elsewhere, which causes no
-// event. The event of the other file does not lead to a read of the first.
+// event. Events of other files do not lead to a read of the first.
 func TestDirReadsOneFile(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	silent := filepath.Join(other, "x")
@@ -299,8 +299,15 @@ func TestDirReadsOneFile(t *testing.T) {
 	write("new.yaml", "type: Mesh\n")
 	w.faulty("new.yaml")
 	w.Want("a+@a.yaml b@b.yaml d@new.yaml")
-	agenttest.Do(t, os.Remove(w.path("new.yaml"))) // a removal scans all files
-	w.Want("a+@a.yaml b+@b.yaml")
+	agenttest.Do(t, os.Remove(w.path("new.yaml")))
+	w.Want("a+@a.yaml b@b.yaml")
+	agenttest.Do(t, os.Rename(w.path("a.yaml"), w.path("z.yaml")))
+	w.Want("a+@z.yaml b@b.yaml")
+	write(".hidden.yaml", "")
+	agenttest.Do(t, os.Truncate(w.path("z.yaml"), 0))
+	w.Want("b@b.yaml")
+	w.source.Rescan()
+	w.Want("b+@b.yaml")
 }
 
 // TestDirFileInParts writes a file in valid parts. Parts that lack an earlier resource are not

@@ -50,8 +50,11 @@ func (s *Source) publish() {
 			out = append(out, api.FileStatus{Path: path, Faults: d.fault})
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+	for _, path := range s.order {
 		f := s.files[path]
+		if f == nil {
+			continue
+		}
 		st := api.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Exposed: f.exposed(),
 			Conflicts: maps.Clone(f.conflicts)}
 		if !f.vanished {

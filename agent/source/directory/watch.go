@@ -74,23 +74,27 @@ func (d *dirWatch) errors() <-chan error {
 // works reports whether every change is detected.
 func (d *dirWatch) works() bool { return d.w != nil && d.ok }
 
-// relevant reports whether an event can change the result of a scan.
+// relevant reports whether an event can change the result of a scan. Temporary files of writers
+// cannot.
 func (d *dirWatch) relevant(e fsnotify.Event) bool {
 	if _, ok := d.dirs[e.Name]; ok && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		delete(d.dirs, e.Name) // the watch has ended too
 		return true
 	}
-	return d.real[e.Name] != nil || d.real[filepath.Dir(e.Name)] != nil || d.names[e.Name]
+	name := filepath.Base(e.Name)
+	return d.real[e.Name] != nil || d.names[e.Name] ||
+		d.real[filepath.Dir(e.Name)] != nil && (isResourceFile(name) || name == RevisionFile)
 }
 
 // dirsOf returns the configured directories of the entry that an event names.
 func (d *dirWatch) dirsOf(e fsnotify.Event) []string { return d.real[filepath.Dir(e.Name)] }
 
-// file returns the path of the resource file whose content an event changes. It returns "" if the
-// event can mean more: created, deleted, or renamed files, links, and other directories.
+// file returns the path of the resource file that an event is about: changed, created, deleted, or
+// renamed. It returns "" if the event can mean more: links, and other directories.
 func (d *dirWatch) file(e fsnotify.Event) string {
 	name, of := filepath.Base(e.Name), d.real[filepath.Dir(e.Name)]
-	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 || d.names[e.Name] || len(of) != 1 || !isResourceFile(name) {
+	_, watched := d.dirs[e.Name]
+	if watched || d.names[e.Name] || len(of) != 1 || !isResourceFile(name) {
 		return ""
 	}
 	return filepath.Join(of[0], name)
