@@ -170,22 +170,11 @@ func changedVIPs(changes map[string]string, name string, before, next *virtualip
 	if before == next {
 		return
 	}
-	had := map[string]string{}
-	if before != nil {
-		for _, e := range before.Entries() {
-			had[vipService(name, e)] = vipAddresses(e)
-		}
+	changed, gone := next.Changes(before)
+	for _, e := range changed {
+		changes[vipService(name, e)] = vipAddresses(e)
 	}
-	if next != nil {
-		for _, e := range next.Entries() {
-			service, addresses := vipService(name, e), vipAddresses(e)
-			if had[service] != addresses {
-				changes[service] = addresses
-			}
-			delete(had, service)
-		}
-	}
-	for service := range had {
-		changes[service] = ""
+	for _, e := range gone {
+		changes[vipService(name, e)] = ""
 	}
 }

@@ -31,6 +31,8 @@ type inboundIndex struct {
 	services []string // sorted
 	by       map[string][]*inbound
 	all      []*inbound
+	changed  []*inbound // added or removed since the previous view; set only during Build
+	follows  bool       // changed is known
 }
 
 // indexInbounds builds the index. It reuses the inbounds of unchanged dataplanes.
@@ -63,7 +65,9 @@ func indexInbounds(v *View) *inboundIndex {
 		}
 	}
 	if last != nil {
-		ix.regroup(last, came, append(gone, before...))
+		gone = append(gone, before...)
+		ix.changed, ix.follows = slices.Concat(came, gone), true
+		ix.regroup(last, came, gone)
 	} else {
 		ix.group()
 	}

@@ -18,10 +18,17 @@ const LabelOptional = "nearside.io/optional"
 // addMeshServices adds the ports of each MeshService. Unless the mesh disables service resources,
 // it derives a MeshService from each tag service without one.
 func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
-	f := v.newFinder(ix, list)
-	named := make(map[string]bool, len(list))
-	for r, spec := range resource.Specs[*resource.MeshService](list) {
-		named[r.Name] = true
+	same := v.unaffected(ix, list)
+	f := v.newFinder(ix, list, same)
+	for i, r := range list {
+		spec, ok := r.Spec.(*resource.MeshService)
+		if !ok {
+			continue
+		}
+		if same[i].is {
+			v.addAgain(same[i].ports)
+			continue
+		}
 		selected := v.ofItsZone(r, f.find(r, &spec.Selector))
 		if len(selected) == 0 && r.Labels[LabelOptional] == "true" {
 			continue
@@ -31,7 +38,6 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			tls = spec.Status.TLS.Status
 		}
 		if v.reusePorts(r.Key, r, selected) {
-			v.warnMeshService(r, spec, selected)
 			continue
 		}
 		identities := v.identities(spec, selected)
@@ -45,10 +51,14 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			v.throughIngresses(s, selected, match)
 			v.add(s)
 		}
+		from := len(v.Warnings)
 		v.warnMeshService(r, spec, selected)
+		if ports := v.ports[r.Key]; len(ports) > 0 {
+			ports[0].warned = slices.Clone(v.Warnings[from:])
+		}
 	}
 	if v.Spec.ServicesMode() != resource.MeshServicesDisabled {
-		v.deriveMeshServices(ix, named)
+		v.deriveMeshServices(ix, list)
 	}
 }
 
@@ -171,9 +181,12 @@ const managedByTags = "meshservice-generator"
 // deriveMeshServices derives a MeshService from each kuma.io/service tag of universal dataplanes,
 // unless a MeshService has that name. As in Kuma, the derived MeshService has the tag's name,
 // selects by the tag, and has a port for each inbound of the first dataplane.
-func (v *View) deriveMeshServices(ix *inboundIndex, named map[string]bool) {
+func (v *View) deriveMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	for _, name := range ix.services {
-		if named[name] {
+		for len(list) > 0 && list[0].Name < name { // both are sorted
+			list = list[1:]
+		}
+		if len(list) > 0 && list[0].Name == name {
 			continue
 		}
 		key := resource.Key{Kind: KindMeshService, Mesh: v.Name, Name: name}

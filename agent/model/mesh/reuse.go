@@ -15,7 +15,7 @@ import (
 //   - An inbound is reused while its dataplane is the same resource (by pointer), and the zone of
 //     the node and the ingresses of other zones are unchanged.
 //   - A service is reused if it depends only on the same inbounds and ingresses, under the same
-//     Mesh.
+//     Mesh. A MeshService that selects none of the changed inbounds has the same inbounds.
 //   - The names are reused while the resources and addresses of all services and virtual hosts are
 //     unchanged.
 
@@ -104,16 +104,96 @@ func (v *View) reusePorts(key resource.Key, r *resource.Resource, list []*inboun
 	if len(ports) == 0 || slices.ContainsFunc(ports, func(s *Service) bool { return s.res != r || !s.madeOf(list, nil) }) {
 		return false
 	}
-	for _, s := range ports {
-		v.add(s.clone())
-	}
+	v.addAgain(ports)
 	return true
+}
+
+// addAgain adds the ports of a service resource from the previous view.
+func (v *View) addAgain(ports []*Service) {
+	if len(ports) == 0 {
+		return
+	}
+	list := make([]*Service, len(ports))
+	for i, s := range ports {
+		list[i] = s.clone()
+	}
+	v.services = append(v.services, list...)
+	v.ports[list[0].Resource] = list
+	v.Warnings = append(v.Warnings, list[0].warned...)
+}
+
+// unaffected says whether a MeshService and everything that it may select are as in the previous
+// view, and has its ports there: none if it is optional and selects nothing.
+type unaffected struct {
+	is    bool
+	ports []*Service
+}
+
+// maxChangedInbounds is the number of changed inbounds up to which each MeshService is asked
+// whether it selects them. With more, all services search their inbounds.
+const maxChangedInbounds = 64
+
+// unaffected returns which MeshServices have the same inputs as in the previous view. A
+// dataplaneRef is not among them: it depends on dataplanes without inbounds too.
+func (v *View) unaffected(ix *inboundIndex, list []*resource.Resource) []unaffected {
+	out := make([]unaffected, len(list))
+	prev := v.reusable()
+	if prev == nil || !ix.follows || len(ix.changed) > maxChangedInbounds {
+		return out
+	}
+	before := prev.meshServices
+	for i, r := range list {
+		for len(before) > 0 && before[0].Name < r.Name { // both are sorted
+			before = before[1:]
+		}
+		spec, ok := r.Spec.(*resource.MeshService)
+		if !ok || len(before) == 0 || before[0] != r || spec.Selector.DataplaneRef != nil {
+			continue
+		}
+		ports, added := prev.ports[r.Key]
+		absent := !added && len(spec.Ports) > 0 // [LabelOptional]
+		if len(ports) == 0 && !absent ||
+			slices.ContainsFunc(ports, func(s *Service) bool { return s.res != r || !s.fixed || s.through != nil }) ||
+			slices.ContainsFunc(ix.changed, func(in *inbound) bool { return v.selects(r, &spec.Selector, in.dp, in.spec) }) {
+			continue
+		}
+		out[i] = unaffected{true, ports}
+	}
+	return out
 }
 
 // clone returns a copy for the next view, which sets its index and addresses.
 func (s *Service) clone() *Service {
 	next := *s
+	next.again = true
 	return &next
+}
+
+// sortServices sorts the services by their ID. Those of the previous view are in order already.
+func (v *View) sortServices() {
+	var before, fresh []*Service
+	if v.prev != nil {
+		before = make([]*Service, len(v.prev.services))
+	}
+	for _, s := range v.services {
+		if s.again {
+			before[s.Index], s.again = s, false
+		} else {
+			fresh = append(fresh, s)
+		}
+	}
+	slices.SortStableFunc(fresh, func(a, b *Service) int { return a.ID.compare(b.ID) })
+	out := v.services[:0]
+	for _, s := range before {
+		if s == nil {
+			continue
+		}
+		for len(fresh) > 0 && fresh[0].ID.compare(s.ID) <= 0 {
+			out, fresh = append(out, fresh[0]), fresh[1:]
+		}
+		out = append(out, s)
+	}
+	v.services = append(out, fresh...)
 }
 
 // previousTags iterates over the tag services of the previous view. Callers must ask for names in

@@ -50,6 +50,8 @@ func documentForms() [][]string {
 			service(name, "kuma.io/zone: '', kuma.io/display-name: b, kuma.io/origin: global",
 				"dataplaneTags: {kuma.io/service: nothing}", "{port: 82}"),
 			service(name, "", "dataplaneLabels: {matchLabels: {team: blue}}", "{port: 80}"),
+			service(name, "nearside.io/optional: 'true'", "dataplaneTags: {x: y}", "{port: 80}, {port: 83}"),
+			service(name, "nearside.io/optional: 'true'", "dataplaneRef: {name: d2}", "{port: 80, targetPort: main}"),
 			service(name, "", "dataplaneRef: {name: d1}", "{port: 80}") +
 				"status: {vips: [{ip: 241.0.0.9}], addresses: [{hostname: n.test}]}\n",
 		})

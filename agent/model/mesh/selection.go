@@ -55,9 +55,14 @@ type finder struct {
 	labels groups[*inbound]
 }
 
-func (v *View) newFinder(ix *inboundIndex, services []*resource.Resource) *finder {
+// newFinder returns a finder for MeshServices, except those that did not change.
+func (v *View) newFinder(ix *inboundIndex, services []*resource.Resource, same []unaffected) *finder {
 	f := &finder{v: v, ix: ix, tags: groups[*inbound]{}, labels: groups[*inbound]{}}
-	for _, spec := range resource.Specs[*resource.MeshService](services) {
+	for i, r := range services {
+		spec, ok := r.Spec.(*resource.MeshService)
+		if !ok || same[i].is {
+			continue
+		}
 		if _, ok := exact(spec.Selector.DataplaneTags, resource.TagService); !ok {
 			f.tags.want(spec.Selector.DataplaneTags)
 		}

@@ -122,6 +122,8 @@ type Service struct {
 	port    *resource.MeshServicePort // of a MeshService
 	from    []*inbound                // inbounds of its endpoints
 	through *Endpoint                 // first ingress that leads to a tag service; may be nil
+	warned  []Warning                 // about a MeshService; only in its first port
+	again   bool                      // copied from the previous view; until it is sorted, Index is its position there
 }
 
 // key returns the owner of the names and virtual addresses of a service, which the ports of a

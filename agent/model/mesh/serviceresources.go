@@ -80,7 +80,7 @@ func (v *View) dropTwins() {
 			n++
 		}
 		same := v.services[i:n]
-		first := slices.MinFunc(same, func(a, b *Service) int {
+		slices.SortStableFunc(same, func(a, b *Service) int {
 			if a.Derived != b.Derived {
 				if b.Derived {
 					return -1
@@ -89,6 +89,7 @@ func (v *View) dropTwins() {
 			}
 			return a.Resource.Compare(b.Resource)
 		})
+		first := same[0]
 		for _, s := range same {
 			if s != first {
 				v.warnf(s.Resource, "port %d has the cluster name %s, which %s already uses: the port is ignored; "+

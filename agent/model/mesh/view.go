@@ -157,16 +157,14 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v.indexZones(set.Kind("ZoneIngress"), o.FlatNetwork)
 	ix := indexInbounds(v)
 	v.inbounds = ix
+	defer func() { ix.changed, ix.follows = nil, false }()
 	v.addOffered(ix)
 	v.addTagServices(ix, set.InMesh("ExternalService", name))
 	v.addMeshServices(ix, set.InMesh("MeshService", name))
 	v.indexNames(set.InMesh("MeshService", name))
 	v.addMeshExternalServices(set.InMesh("MeshExternalService", name))
 	v.addMultiZoneServices(set.InMesh("MeshMultiZoneService", name))
-	byID := func(a, b *Service) int { return a.ID.compare(b.ID) }
-	if !slices.IsSortedFunc(v.services, byID) {
-		slices.SortFunc(v.services, byID)
-	}
+	v.sortServices()
 	v.dropTwins()
 	for i, s := range v.services {
 		s.Index = i

@@ -50,10 +50,12 @@ type claim struct {
 func (v *View) assignVIPs(o *virtualip.Options) {
 	a := virtualip.NewAssigner(v.Name, o)
 	all := slices.ContainsFunc(v.services, func(s *Service) bool { return s.ID.Kind != KindTag && len(s.claimed) > 0 })
-	var claims []claim
-	if n := len(v.services) - a.Known(); all || n > 0 {
-		claims = make([]claim, 0, max(n, 0)+16)
+	n := len(v.services)
+	if !all {
+		n = max(0, n-a.Known())
 	}
+	claims := make([]claim, 0, n+len(v.hosts)+len(o.Domains)+16)
+	var status []string // of all claims
 	for from, to := 0, 0; from < len(v.services); from = to {
 		s := v.services[from]
 		key := s.key()
@@ -69,9 +71,11 @@ func (v *View) assignVIPs(o *virtualip.Options) {
 			}
 		}
 		c := virtualip.Claim{Owner: key, Cluster: s.Labels[resource.LabelNamespace] != ""}
+		from := len(status)
 		for _, vip := range s.claimed {
-			c.Status = append(c.Status, vip.IP)
+			status = append(status, vip.IP)
 		}
+		c.Status = status[from:len(status):len(status)]
 		claims = append(claims, claim{Claim: c, ports: ports})
 	}
 	for i := range v.hosts {
@@ -80,12 +84,17 @@ func (v *View) assignVIPs(o *virtualip.Options) {
 	for _, name := range o.Domains {
 		claims = append(claims, claim{Claim: virtualip.Claim{Owner: domainKey(name)}})
 	}
-	of := make(map[*virtualip.Claim]*claim, len(claims))
 	for i := range claims {
-		of[&claims[i].Claim] = &claims[i]
 		a.Claim(&claims[i].Claim)
 	}
+	var of map[*virtualip.Claim]*claim // warnings are rare
 	a.Warn = func(c *virtualip.Claim, reason string) {
+		if of == nil {
+			of = make(map[*virtualip.Claim]*claim, len(claims))
+			for i := range claims {
+				of[&claims[i].Claim] = &claims[i]
+			}
+		}
 		k := v.mesh.Key // of a tag service too
 		if c := of[c]; c != nil && len(c.ports) > 0 && c.ports[0].Resource != (resource.Key{}) {
 			k = c.ports[0].Resource

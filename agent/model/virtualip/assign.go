@@ -63,15 +63,10 @@ func (a *Assigner) Known() int { return len(a.known.entries) }
 // Settled returns the known addresses of an owner that needs no claim. It is fast if owners are
 // asked in nearly the order of [Owner.Compare].
 func (a *Assigner) Settled(o Owner) (Addresses, bool) {
-	found := a.next < len(a.known.entries) && a.known.entries[a.next].owner == o
-	if !found {
-		a.next, found = a.known.find(o)
-	}
+	at, found := a.find(o)
 	if !found {
 		return Addresses{}, false
 	}
-	at := a.next
-	a.next++
 	e := a.known.entries[at]
 	if e.gone != 0 || !e.addr[V4].IsValid() || !e.addr[V6].IsValid() {
 		return Addresses{}, false
@@ -80,10 +75,23 @@ func (a *Assigner) Settled(o Owner) (Addresses, bool) {
 	return e.addr, true
 }
 
-// Claim adds an owner that is not settled.
+// find returns the index of a known owner. It first looks behind the one found last.
+func (a *Assigner) find(o Owner) (int, bool) {
+	found := a.next < len(a.known.entries) && a.known.entries[a.next].owner == o
+	if !found {
+		a.next, found = a.known.find(o)
+	}
+	at := a.next
+	if found {
+		a.next++
+	}
+	return at, found
+}
+
+// Claim adds an owner that is not settled. It is fast in the same order as [Assigner.Settled].
 func (a *Assigner) Claim(c *Claim) {
 	c.entry = -1
-	if at, ok := a.known.find(c.Owner); ok {
+	if at, ok := a.find(c.Owner); ok {
 		c.entry, a.states[at] = at, entryClaimed
 	}
 	a.claims = append(a.claims, c)
@@ -288,18 +296,23 @@ func (t *takenAddresses) add(addr netip.Addr) {
 
 // remember returns the addresses to pass to the next view.
 func (a *Assigner) remember() *Set {
-	changed := a.waiting // entries that are not shared
+	changed := slices.Grow(a.waiting, len(a.claims)) // entries that are not shared
 	for i := range a.claims {
 		c := a.claims[i]
-		e := &entry{owner: c.Owner}
+		pools, e := a.pools[c.Owner.Kind], entry{owner: c.Owner}
 		for f := range families {
-			if a.pools[c.Owner.Kind][f].holds(c.Addr[f]) {
+			if pools[f].holds(c.Addr[f]) {
 				e.addr[f] = c.Addr[f]
 			}
 		}
-		a.changed = a.changed || c.entry < 0 && e.any() || c.entry >= 0 && *e != *a.known.entries[c.entry]
-		if e.any() {
-			changed = append(changed, e)
+		switch {
+		case c.entry >= 0 && e == *a.known.entries[c.entry] && e.any():
+			changed = append(changed, a.known.entries[c.entry])
+		case e.any():
+			other := e // e stays on the stack
+			changed, a.changed = append(changed, &other), true
+		default:
+			a.changed = a.changed || c.entry >= 0 && e != *a.known.entries[c.entry]
 		}
 	}
 	if !a.changed && a.due.Equal(a.known.due) {

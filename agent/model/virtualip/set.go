@@ -111,12 +111,53 @@ func (m *Set) Entries() []Entry {
 	}
 	out := make([]Entry, len(m.entries))
 	for i, e := range m.entries {
-		out[i] = Entry{Kind: e.owner.Kind, Name: e.owner.Name, V4: e.addr[V4], V6: e.addr[V6]}
-		if e.gone != 0 {
-			out[i].Gone = time.UnixMilli(e.gone)
-		}
+		out[i] = e.public()
 	}
 	return out
+}
+
+func (e *entry) public() Entry {
+	out := Entry{Kind: e.owner.Kind, Name: e.owner.Name, V4: e.addr[V4], V6: e.addr[V6]}
+	if e.gone != 0 {
+		out.Gone = time.UnixMilli(e.gone)
+	}
+	return out
+}
+
+// Changes returns the entries that differ from an earlier Set, and those of it whose owners have no
+// entry. It is fast for entries that both share. Nil is the empty Set.
+func (m *Set) Changes(earlier *Set) (changed, gone []Entry) {
+	was, is := earlier.list(), m.list()
+	for len(was) > 0 || len(is) > 0 {
+		order := 0
+		switch {
+		case len(is) == 0:
+			order = -1
+		case len(was) == 0:
+			order = 1
+		case was[0] != is[0]:
+			order = was[0].owner.Compare(is[0].owner)
+		}
+		if order < 0 {
+			gone = append(gone, was[0].public())
+		} else if order > 0 || *was[0] != *is[0] {
+			changed = append(changed, is[0].public())
+		}
+		if order <= 0 {
+			was = was[1:]
+		}
+		if order >= 0 {
+			is = is[1:]
+		}
+	}
+	return changed, gone
+}
+
+func (m *Set) list() []*entry {
+	if m == nil {
+		return nil
+	}
+	return m.entries
 }
 
 // Due returns the time when a reserved address becomes free; zero if none is reserved.
