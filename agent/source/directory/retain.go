@@ -142,10 +142,10 @@ func (s *Source) forgetMoved() {
 	}
 }
 
-// newcomers returns the keys of retained content that are also in files with content that did not
-// wait for another file to release them. They take precedence over retained content. A key that has waited continues to wait;
-// otherwise a pause of the first file's writer would briefly activate the second file. s.mu is
-// held.
+// newcomers returns the keys of retained content that are also in files with content, which did not
+// wait for another file to release them. They take precedence over retained content. A key that has
+// waited continues to wait; otherwise a pause of the first file's writer would briefly activate the
+// second file. s.mu is held.
 func (s *Source) newcomers() map[resource.Key]bool {
 	released := map[resource.Key]bool{} // by files without content
 	for _, f := range s.files {

@@ -64,7 +64,9 @@ func (s *Source) scanFiles(touched map[string]bool) bool {
 		}
 	}
 	s.retainFiles(next)
-	s.replace(next, read)
+	before := s.replace(next)
+	s.apply()
+	s.report(before, read)
 	s.o.Scanned()
 	return true
 }

@@ -17,16 +17,17 @@ import (
 // TestDirScansOfSingleFiles makes random changes, several files of which have the same resources,
 // and compares the result of scans of single files with that of a source that reads all files.
 func TestDirScansOfSingleFiles(t *testing.T) {
-	dir, elsewhere := t.TempDir(), t.TempDir()
+	dir, outside := t.TempDir(), t.TempDir()
 	w := watch(t, dir, agenttest.Memory(t), func(o *directory.Options) { o.Files = 8 })
 	state := func(s *directory.Source) string {
 		var out []string
 		for _, f := range s.Files() {
-			out = append(out, fmt.Sprintf("%s: %d %q %q %v", filepath.Base(f.Path), f.Resources, f.Conflicts, f.Missing, f.Faults))
+			out = append(out, fmt.Sprintf("%s: %d %q %q %v", filepath.Base(f.Path), f.Resources, f.Conflicts, f.Missing,
+				f.Faults))
 		}
 		return strings.Join(out, "\n")
 	}
-	agenttest.Write(t, filepath.Join(elsewhere, "target"), agenttest.Meshes("linked"))
+	agenttest.Write(t, filepath.Join(outside, "target"), agenttest.Meshes("linked"))
 	r := rand.New(rand.NewPCG(3, 4))
 	for round := range 100 {
 		for range 1 + r.IntN(4) {
@@ -42,7 +43,7 @@ func TestDirScansOfSingleFiles(t *testing.T) {
 				err = os.Truncate(path, 0)
 			case 4:
 				if err = os.Remove(path); err == nil || errors.Is(err, os.ErrNotExist) {
-					err = os.Symlink(filepath.Join(elsewhere, "target"), path)
+					err = os.Symlink(filepath.Join(outside, "target"), path)
 				}
 			default:
 				w.write(name+".tmp", text)

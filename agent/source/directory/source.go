@@ -101,14 +101,14 @@ func (o Options) withDefaults() Options {
 //
 // A burst of events leads to one scan. It reads the files that have changed and applies the
 // difference to the store in one batch. If all events name regular files, only those are scanned,
-// and files whose grace time ends, otherwise all directories, as in every poll. A file with a fault retains its last good content,
-// even after a restart, because the store knows the file of each resource. A file that vanishes or
-// is emptied retains its content for the grace time, in case its writer is between two steps. Only
-// the first scan, before any proxy is served, removes it at once. If two files have the same
-// resource, the first by path wins. A directory that cannot be listed changes nothing, and until
-// all directories can be listed, the resources of directories that are no longer configured stay
-// too. A resource that the role of its directory does not allow is refused; the other resources of
-// the file are used.
+// and files whose grace time ends, otherwise all directories, as in every poll. A file with a fault
+// retains its last good content, even after a restart, because the store knows the file of each
+// resource. A file that vanishes or is emptied retains its content for the grace time, in case its
+// writer is between two steps. Only the first scan, before any proxy is served, removes it at once.
+// If two files have the same resource, the first by path wins. A directory that cannot be listed
+// changes nothing, and until all directories can be listed, the resources of directories that are
+// no longer configured stay too. A resource that the role of its directory does not allow is
+// refused; the other resources of the file are used.
 type Source struct {
 	o      Options
 	rescan chan struct{} // one slot
@@ -323,18 +323,23 @@ func (s *Source) scan() {
 		s.scanDir(s.dirs[path], next)
 	}
 	s.retainFiles(next)
-	s.replace(next, slices.Collect(maps.Keys(next)))
+	before := s.replace(next)
+	s.apply()
+	s.report(before, s.order)
 }
 
-// replace makes next the files and applies them. It logs the faults of the given ones. s.mu is
-// held.
-func (s *Source) replace(next map[string]*fileState, read []string) {
-	before := s.files
+// replace makes next the files, and returns those before. s.mu is held.
+func (s *Source) replace(next map[string]*fileState) (before map[string]*fileState) {
+	before = s.files
 	s.files, s.order = next, slices.Sorted(maps.Keys(next))
-	s.apply()
+	return before
+}
+
+// report updates the results of Files and Published after apply, and logs the faults of files that
+// were read. s.mu is held.
+func (s *Source) report(before map[string]*fileState, read []string) {
 	s.forgetMoved()
 	s.publish() // before logging, so that a reader of the log finds the fault in the status
-	slices.Sort(read)
 	for _, path := range read {
 		if f := s.files[path]; f != nil {
 			s.logFaults(before[path], f)
