@@ -21,6 +21,7 @@ type observed struct {
 
 	ended   bool // its Envoy has ended, and no other one has connected
 	drains  bool // between Drain and Undrain
+	keeps   bool // it drains, also with another Envoy
 	pending bool // it is new, and no Envoy has reported its inbounds yet
 
 	missing []uint32        // of an earlier run: ports that its Envoy had not acknowledged
@@ -37,6 +38,8 @@ type served struct {
 const (
 	reasonEnded    = "its Envoy has ended"
 	reasonDraining = "it drains, until nearside drain --undo or until a new Envoy of it connects"
+	reasonKept     = "it drains, until nearside drain --undo"
+	reasonEndKept  = "its Envoy has ended, and it drains until nearside drain --undo"
 	reasonPending  = "its Envoy has not acknowledged the inbound yet"
 	reasonProbe    = "the probe of the workload fails"
 )
@@ -47,8 +50,10 @@ func (x *observed) restore(s *resource.EndpointState) {
 	switch {
 	case s.State == resource.EndpointEnded:
 		x.ended = true
+		x.keeps = s.Reason == reasonEndKept
+		x.drains = x.keeps
 	case s.State == resource.EndpointDraining:
-		x.drains = true
+		x.drains, x.keeps = true, s.Reason == reasonKept
 	case s.Reason == reasonPending:
 		x.pending, x.missing = len(s.Inbounds) == 0, s.Inbounds
 	default:
@@ -67,7 +72,7 @@ func (x *observed) fail(port uint32) {
 
 // begin records that a process has connected, and reports whether it has to be watched.
 func (x *observed) begin(process string) (added bool) {
-	if x.drains && (process == "" && x.closed || process != "" && x.process != "" && x.process != process) {
+	if x.drains && !x.keeps && (process == "" && x.closed || process != "" && x.process != "" && x.process != process) {
 		x.drains = false
 	}
 	if process == "" {
@@ -149,10 +154,16 @@ func (x *observed) lacks(dp *resource.Dataplane) []uint32 {
 func (x *observed) state(dp *resource.Dataplane) *resource.EndpointState {
 	missing := x.lacks(dp)
 	switch {
+	case x.ended && x.keeps:
+		return &resource.EndpointState{State: resource.EndpointEnded, Reason: reasonEndKept}
 	case x.ended:
 		return &resource.EndpointState{State: resource.EndpointEnded, Reason: reasonEnded}
 	case x.drains:
-		return &resource.EndpointState{State: resource.EndpointDraining, Reason: reasonDraining, Process: x.process}
+		reason := reasonDraining
+		if x.keeps {
+			reason = reasonKept
+		}
+		return &resource.EndpointState{State: resource.EndpointDraining, Reason: reason, Process: x.process}
 	case x.pending:
 		return &resource.EndpointState{State: resource.EndpointUnready, Reason: reasonPending}
 	case len(missing)+len(x.failing) > 0:

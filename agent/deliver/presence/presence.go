@@ -152,17 +152,23 @@ func (p *Presence) Acked(dataplane resource.Key, process string, listeners []str
 }
 
 // Drain takes the endpoints of a Dataplane out of use on all nodes, until [Presence.Undrain], or
-// until a new Envoy of it connects. It returns when the state is in the store.
-func (p *Presence) Drain(dataplane resource.Key) error { return p.setDrains(dataplane, true) }
+// until a new Envoy of it connects; with keep, it also drains with a new Envoy. It returns when the
+// state is in the store.
+func (p *Presence) Drain(dataplane resource.Key, keep bool) error {
+	return p.setDrains(dataplane, true, keep)
+}
 
 // Undrain ends [Presence.Drain]. It returns when the state is in the store.
-func (p *Presence) Undrain(dataplane resource.Key) error { return p.setDrains(dataplane, false) }
+func (p *Presence) Undrain(dataplane resource.Key) error { return p.setDrains(dataplane, false, false) }
 
-func (p *Presence) setDrains(dataplane resource.Key, drains bool) error {
+func (p *Presence) setDrains(dataplane resource.Key, drains, keep bool) error {
 	if _, local := owned(p.o.Store.Snapshot(), dataplane); !local {
 		return fmt.Errorf("%s: %w", dataplane, ErrNotLocal)
 	}
-	p.change(dataplane, func(x *observed) bool { x.drains = drains; return true })
+	p.change(dataplane, func(x *observed) bool {
+		x.drains, x.keeps = drains, drains && (x.keeps || keep)
+		return true
+	})
 	return p.update()
 }
 

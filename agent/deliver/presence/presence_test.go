@@ -129,31 +129,31 @@ func TestStates(t *testing.T) {
 			{"the probe succeeds", func() { p.Probe(a, 80, true) }, ""},
 			{"its stream ends", func() { p.Closed(first.stream) }, ""},
 			{"and returns", func() { first = start(t, p, a, "7/1") }, ""},
-			{"drained", func() { agenttest.Do(t, p.Drain(a)) }, "a draining []"},
-			{"drained twice", func() { agenttest.Do(t, p.Drain(a)) }, "a draining []"},
+			{"drained", func() { agenttest.Do(t, p.Drain(a, false)) }, "a draining []"},
+			{"drained twice", func() { agenttest.Do(t, p.Drain(a, false)) }, "a draining []"},
 			{"reconnected", func() { first = start(t, p, a, "7/1"); first.acks(80, 81) }, "a draining []"},
 			{"no longer drained", func() { agenttest.Do(t, p.Undrain(a)) }, ""},
 			{"a hot restart", func() { second = start(t, p, a, "8/2") }, ""},
 			{"the new Envoy has the inbounds", func() { second.acks(80, 81) }, ""},
 			{"the old Envoy ends", func() { first.ends() }, ""},
-			{"drained before its Envoy ends", func() { agenttest.Do(t, p.Drain(a)) }, "a draining []"},
+			{"drained before its Envoy ends", func() { agenttest.Do(t, p.Drain(a, false)) }, "a draining []"},
 			{"its Envoy ends", func() { second.ends() }, "a ended []"},
 			{"another Envoy connects", func() { first = start(t, p, a, "9/3") }, "a ended []"},
 			{"and has one inbound", func() { first.acks(81) }, "a unready [80]"},
 			{"and has all", func() { first.acks(80, 81) }, ""},
 			{"drained, and deleted", func() {
-				agenttest.Do(t, p.Drain(a))
+				agenttest.Do(t, p.Drain(a, false))
 				_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceFile}, Ops: []store.Op{{Delete: a}}})
 				agenttest.Do(t, err)
 			}, ""},
 			{"stored again", func() { put(t, s, store.SourceFile, "a") }, ""},
 			{"its Envoy ends once more", func() { first.ends() }, "a ended []"},
 		})
-		if err := p.Drain(named("b")); !errors.Is(err, presence.ErrNotLocal) {
+		if err := p.Drain(named("b"), false); !errors.Is(err, presence.ErrNotLocal) {
 			t.Errorf("an unknown Dataplane: %v", err)
 		}
 		put(t, s, store.SourcePeer, "c")
-		if err := p.Drain(named("c")); !errors.Is(err, presence.ErrNotLocal) {
+		if err := p.Drain(named("c"), false); !errors.Is(err, presence.ErrNotLocal) {
 			t.Errorf("the Dataplane of another node: %v", err)
 		}
 	})
@@ -173,7 +173,7 @@ func TestAnonymousEnvoys(t *testing.T) {
 			{"and has both", func() { e.acks(80, 81) }, ""},
 			{"and leaves", func() { e.ends() }, ""},
 			{"and returns", func() { e = start(t, p, a, "") }, ""},
-			{"drained", func() { agenttest.Do(t, p.Drain(a)) }, "a draining []"},
+			{"drained", func() { agenttest.Do(t, p.Drain(a, false)) }, "a draining []"},
 			{"leaves while it is drained", func() { e.ends() }, "a draining []"},
 			{"another one", func() { e = start(t, p, a, "") }, ""},
 		})
@@ -248,7 +248,7 @@ func TestRestart(t *testing.T) {
 				e.ends()
 			}
 		}
-		agenttest.Do(t, p.Drain(named("a")))
+		agenttest.Do(t, p.Drain(named("a"), false))
 		p.Probe(named("d"), 80, false)
 		const want = "a draining [], b ended [], c unready [81], d unready [80]"
 		if got := states(s); got != want {

@@ -33,7 +33,7 @@ const (
 // Presence owns the states of the endpoints of local proxies. Its functions return when the store
 // has the state.
 type Presence interface {
-	Drain(dataplane resource.Key) error
+	Drain(dataplane resource.Key, keep bool) error
 	Undrain(dataplane resource.Key) error
 }
 
@@ -80,7 +80,8 @@ func New(o Options) *Drains {
 func (d *Drains) Stop() { d.end() }
 
 // Run drains a dataplane, or undoes that. It returns when the endpoints have left all proxies, with
-// q.Wait when the requests have ended, or after the timeout. own is set for a proxy that drains
+// q.Wait when the requests have ended or, for q.Undo, when all proxies have the endpoints, or after
+// the timeout. own is set for a proxy that drains
 // itself, and changes its Envoy itself. The log names who as the sender.
 //
 // The endpoints leave first, and only then the Envoy fails its health checks. After the timeout it
@@ -99,18 +100,10 @@ func (d *Drains) Run(ctx context.Context, key resource.Key, q *api.DrainRequest,
 	defer cancel()
 	out := &api.Drain{Mesh: key.Mesh, Name: key.Name}
 	if q.Undo {
-		d.o.Log.Info("a drain is undone", "dataplane", key.String(), "by", who)
-		if err := d.o.Presence.Undrain(key); err != nil {
-			return nil, unstored(err)
-		}
-		out.State = api.DrainUndone
-		if envoy := d.envoy(client, own, out); envoy != nil {
-			d.noteEnvoy(out, envoy.PassHealth(ctx))
-		}
-		return out, nil
+		return out, d.undo(ctx, key, client, q, own, who, timeout, out)
 	}
 	first, had := d.o.Store.Snapshot().Get(resource.EndpointStateOf(key))
-	if err := d.o.Presence.Drain(key); err != nil {
+	if err := d.o.Presence.Drain(key, q.UntilUndo); err != nil {
 		return nil, unstored(err)
 	}
 	if now, ok := d.o.Store.Snapshot().Get(resource.EndpointStateOf(key)); ok && (!had || now.Digest != first.Digest) {
@@ -180,9 +173,7 @@ func (d *Drains) leave(ctx context.Context, key resource.Key, timeout time.Durat
 	case err != nil:
 		return stopping()
 	}
-	out.Proxies, out.Nodes, out.Unasked, out.LateTotal = got.Acknowledged, got.Nodes, got.Unasked, got.LateTotal
-	out.Late = got.Late[:min(len(got.Late), maxLate)]
-	out.LateNodes = got.LateNodes[:min(len(got.LateNodes), maxLate)]
+	note(out, &got)
 	switch {
 	case !exists:
 		out.Reason = "the drain was undone, or the Envoy was started again"
@@ -192,6 +183,13 @@ func (d *Drains) leave(ctx context.Context, key resource.Key, timeout time.Durat
 		out.State = api.DrainDraining
 	}
 	return nil
+}
+
+// note records the outcome of a wait.
+func note(out *api.Drain, got *api.Applied) {
+	out.Proxies, out.Nodes, out.Unasked, out.LateTotal = got.Acknowledged, got.Nodes, got.Unasked, got.LateTotal
+	out.Late = got.Late[:min(len(got.Late), maxLate)]
+	out.LateNodes = got.LateNodes[:min(len(got.LateNodes), maxLate)]
 }
 
 func stopping() *api.Error {

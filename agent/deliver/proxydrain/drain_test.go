@@ -33,7 +33,12 @@ type world struct {
 	began   time.Time
 }
 
-func (w *world) Drain(k resource.Key) error { w.did = append(w.did, "leave "+k.Name); return w.broken }
+func (w *world) Drain(k resource.Key, keep bool) error {
+	if w.did = append(w.did, "leave "+k.Name); keep {
+		w.did = append(w.did, "keep")
+	}
+	return w.broken
+}
 
 func (w *world) Undrain(k resource.Key) error {
 	w.did = append(w.did, "return "+k.Name)

@@ -2,16 +2,20 @@ package api
 
 // States of a [Drain], in the order in which a proxy passes through them.
 const (
-	DrainLeaving  = "leaving"  // proxies or nodes still have its endpoints
-	DrainDraining = "draining" // nothing sends it new requests, and some may be in progress
-	DrainDrained  = "drained"  // it has no requests in progress
-	DrainUndone   = "serving"  // the drain has been undone
+	DrainLeaving   = "leaving"   // proxies or nodes still have its endpoints
+	DrainDraining  = "draining"  // nothing sends it new requests, and some may be in progress
+	DrainDrained   = "drained"   // it has no requests in progress
+	DrainReturning = "returning" // the drain has been undone, and proxies or nodes lack its endpoints
+	DrainUndone    = "serving"   // the drain has been undone
 )
 
 // DrainRequest is POST /v1/dataplanes/{mesh}/{name}/drain, and a part of [OwnDrain].
 type DrainRequest struct {
 	Undo bool `json:"undo,omitempty"` // the dataplane serves again
-	// Wait waits also until the Envoy has no requests and TCP connections at its inbounds.
+	// UntilUndo keeps the drain when the Envoy is started again. Otherwise, that ends it.
+	UntilUndo bool `json:"untilUndo,omitempty"`
+	// Wait waits also until the Envoy has no requests and TCP connections at its inbounds. With Undo,
+	// it waits until all proxies have the endpoints again.
 	Wait bool `json:"wait,omitempty"`
 	// Timeout is how long one answer may take, as a duration of at most 25s, which is the default.
 	Timeout string `json:"timeout,omitempty"`
@@ -22,7 +26,8 @@ type Drain struct {
 	Mesh  string `json:"mesh"`
 	Name  string `json:"name"`
 	State string `json:"state"`
-	// Proxies have acknowledged that the endpoints are gone, on Nodes nodes of the pool.
+	// Proxies have acknowledged that the endpoints are gone, on Nodes nodes of the pool. After Undo
+	// with Wait, they have acknowledged that the endpoints are back.
 	Proxies   int         `json:"proxies"`
 	Nodes     int         `json:"nodes,omitempty"`
 	Late      []LateProxy `json:"late,omitempty"`

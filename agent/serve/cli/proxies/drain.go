@@ -32,9 +32,10 @@ const (
 
 // draining is the state of one drain command.
 type draining struct {
-	undo, wait bool
-	timeout    time.Duration
-	file       string // bootstrap; "" for the API
+	undo, wait, untilUndo bool
+
+	timeout time.Duration
+	file    string // bootstrap; "" for the API
 
 	last *api.Drain // last answer; nil: none
 }
@@ -51,7 +52,9 @@ its health checks: it closes each HTTP connection after a response, and its /rea
 The Envoy continues to accept connections, so a late client does not fail. The outbounds continue to
 work.
 
-The drain ends when the Envoy is started again, and with --undo. It survives a restart of the agent.
+The drain ends when the Envoy is started again, and with --undo. With --until-undo, only --undo ends
+it, so that an Envoy which starts before its workload receives no requests. --undo --wait waits
+until all proxies have the endpoints again. A drain survives a restart of the agent.
 
 NAME is a dataplane of this node, and the command needs the verb update on it. With --bootstrap, a
 proxy drains itself over its xDS server: the caller needs only the user, the token, or the
@@ -71,7 +74,9 @@ changed. In all these cases the drain remains in force, and the Envoy may stop.`
 	cmd.ValidArgsFunction = command.CompleteNamesOf(env, "dataplanes")
 	fl := cmd.Flags()
 	fl.BoolVar(&d.undo, "undo", false, "put the dataplane back into service")
-	fl.BoolVar(&d.wait, "wait", false, "wait also until all requests and TCP connections at the inbounds have ended")
+	fl.BoolVar(&d.untilUndo, "until-undo", false, "drain also after the Envoy is started again")
+	fl.BoolVar(&d.wait, "wait", false, "wait also until all requests and TCP connections at the inbounds have ended; "+
+		"with --undo, until all proxies have the endpoints")
 	fl.DurationVar(&d.timeout, "timeout", 30*time.Second, "time to wait")
 	fl.StringVar(&d.file, "bootstrap", "", "drain the proxy of this bootstrap as the proxy itself")
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
@@ -79,8 +84,8 @@ changed. In all these cases the drain remains in force, and the Envoy may stop.`
 		switch {
 		case d.timeout <= 0:
 			return command.Usagef("--timeout %s is invalid; give a duration above 0", d.timeout)
-		case d.undo && d.wait:
-			return command.Usagef("--undo and --wait exclude each other")
+		case d.undo && d.untilUndo:
+			return command.Usagef("--undo and --until-undo exclude each other")
 		case (d.file == "") == (len(args) == 0):
 			return command.Usagef("give the NAME of a dataplane or --bootstrap, and not both")
 		case d.file != "" && (cmd.Flags().Changed("server") || cmd.Flags().Changed("socket")):
@@ -123,7 +128,7 @@ func (d *draining) ask(ctx context.Context, wait bool,
 	end, _ := ctx.Deadline()
 	for {
 		left := max(0, min(drainPoll, time.Until(end)))
-		q := api.DrainRequest{Undo: d.undo, Wait: wait, Timeout: left.String()}
+		q := api.DrainRequest{Undo: d.undo, UntilUndo: d.untilUndo, Wait: wait, Timeout: left.String()}
 		answering, cancel := context.WithTimeout(context.WithoutCancel(ctx), left+answerTime)
 		answer, err := call(answering, q)
 		cancel()
@@ -131,7 +136,7 @@ func (d *draining) ask(ctx context.Context, wait bool,
 			return err
 		}
 		d.last = answer
-		leaving := answer.State == api.DrainLeaving
+		leaving := answer.State == api.DrainLeaving || answer.State == api.DrainReturning
 		active := wait && answer.State == api.DrainDraining && answer.Active != nil
 		if !leaving && !active || ctx.Err() != nil {
 			return nil
@@ -155,7 +160,7 @@ func (d *draining) own(ctx context.Context, env *command.Env) error {
 		return command.Exit(command.ExitInvalid, fmt.Errorf("--bootstrap %s: %w", d.file, err))
 	}
 	began := time.Now()
-	err = d.ask(ctx, false, func(ctx context.Context, q api.DrainRequest) (*api.Drain, error) {
+	err = d.ask(ctx, d.undo && d.wait, func(ctx context.Context, q api.DrainRequest) (*api.Drain, error) {
 		for {
 			answer, err := client.OwnDrain(ctx, b, q)
 			code := status.Code(err)
@@ -230,9 +235,13 @@ func (d *draining) outcome(env *command.Env, print bool) error {
 	name := text.TypeAndName("Dataplane", s.Name) + text.InMesh(s.Mesh)
 	late := false
 	switch s.State {
-	case api.DrainLeaving:
+	case api.DrainLeaving, api.DrainReturning:
 		late = true
-		text.Printf(env.Stderr, "error: after %s, proxies may still send requests to %s", d.timeout, name)
+		if s.State == api.DrainLeaving {
+			text.Printf(env.Stderr, "error: after %s, proxies may still send requests to %s", d.timeout, name)
+		} else {
+			text.Printf(env.Stderr, "error: after %s, proxies may still send no requests to %s", d.timeout, name)
+		}
 		if s.Reason != "" {
 			text.Printf(env.Stderr, ": %s", s.Reason)
 		}
@@ -253,13 +262,13 @@ func (d *draining) outcome(env *command.Env, print bool) error {
 		}
 	}
 	for _, n := range s.Unasked {
-		text.Printf(env.Stderr, "warning: node %s is dead; its proxies may still send requests\n", n)
+		text.Printf(env.Stderr, "warning: node %s is dead; its proxies may still use the previous endpoints\n", n)
 	}
 	if print && !late {
 		text.Println(env.Stdout, drainLine(s, name))
 	}
 	switch {
-	case s.Envoy != "" && s.State != api.DrainUndone:
+	case s.Envoy != "" && !d.undo:
 		return command.Exit(command.ExitFailed, fmt.Errorf("the Envoy was not asked to drain: %s", s.Envoy))
 	case s.Envoy != "":
 		return command.Exit(command.ExitFailed, fmt.Errorf("the Envoy was not asked to end the drain: %s", s.Envoy))
