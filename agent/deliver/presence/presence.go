@@ -152,21 +152,21 @@ func (p *Presence) Acked(dataplane resource.Key, process string, listeners []str
 }
 
 // Drain takes the endpoints of a Dataplane out of use on all nodes, until [Presence.Undrain], or
-// until a new Envoy of it connects; with keep, it also drains with a new Envoy. It returns when the
+// until a new Envoy of it connects; with untilUndo, it also drains with a new Envoy. It returns when the
 // state is in the store.
-func (p *Presence) Drain(dataplane resource.Key, keep bool) error {
-	return p.setDrains(dataplane, true, keep)
+func (p *Presence) Drain(dataplane resource.Key, untilUndo bool) error {
+	return p.setDrains(dataplane, true, untilUndo)
 }
 
 // Undrain ends [Presence.Drain]. It returns when the state is in the store.
 func (p *Presence) Undrain(dataplane resource.Key) error { return p.setDrains(dataplane, false, false) }
 
-func (p *Presence) setDrains(dataplane resource.Key, drains, keep bool) error {
+func (p *Presence) setDrains(dataplane resource.Key, drains, untilUndo bool) error {
 	if _, local := owned(p.o.Store.Snapshot(), dataplane); !local {
 		return fmt.Errorf("%s: %w", dataplane, ErrNotLocal)
 	}
 	p.change(dataplane, func(x *observed) bool {
-		x.drains, x.keeps = drains, drains && (x.keeps || keep)
+		x.drains, x.keeps = drains, drains && (x.keeps || untilUndo)
 		return true
 	})
 	return p.update()

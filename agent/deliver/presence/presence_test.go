@@ -276,3 +276,36 @@ func TestRestart(t *testing.T) {
 		}
 	})
 }
+
+// TestDrainUntilUndo checks that a drain until undo outlives Envoys and restarts of the agent, and
+// that an undo ends it.
+func TestDrainUntilUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := agenttest.Memory(t)
+		put(t, s, store.SourceFile, "a")
+		ctx, stop := context.WithCancel(t.Context())
+		p, a := openUntil(ctx, s), named("a")
+		restart := func() {
+			stop()
+			synctest.Wait()
+			ctx, stop = context.WithCancel(t.Context())
+			p = openUntil(ctx, s)
+		}
+		e := start(t, p, a, "7/1")
+		run(t, s, []step{
+			{"serves", func() { e.acks(80, 81) }, ""},
+			{"drained until undo", func() { agenttest.Do(t, p.Drain(a, true)) }, "a draining []"},
+			{"drained again, without", func() { agenttest.Do(t, p.Drain(a, false)) }, "a draining []"},
+			{"its Envoy ends", func() { e.ends() }, "a ended []"},
+			{"the agent is started again", restart, "a ended []"},
+			{"a new Envoy connects", func() { e = start(t, p, a, "8/2") }, "a ended []"},
+			{"and has all inbounds", func() { e.acks(80, 81) }, "a draining []"},
+			{"the agent is started once more", restart, "a draining []"},
+			{"another Envoy connects", func() { e = start(t, p, a, "9/3"); e.acks(80, 81) }, "a draining []"},
+			{"undone", func() { agenttest.Do(t, p.Undrain(a)) }, ""},
+			{"drained, but not until undo", func() { agenttest.Do(t, p.Drain(a, false)) }, "a draining []"},
+			{"a new Envoy ends that", func() { e = start(t, p, a, "10/4"); e.acks(80, 81) }, ""},
+		})
+		stop()
+	})
+}

@@ -33,7 +33,7 @@ const (
 // Presence owns the states of the endpoints of local proxies. Its functions return when the store
 // has the state.
 type Presence interface {
-	Drain(dataplane resource.Key, keep bool) error
+	Drain(dataplane resource.Key, untilUndo bool) error
 	Undrain(dataplane resource.Key) error
 }
 

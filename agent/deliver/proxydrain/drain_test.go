@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/deliver/proxydrain"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -27,14 +28,15 @@ type world struct {
 	clients []api.ProxyStatus
 	late    time.Duration // until the last proxy has acknowledged
 	exists  bool          // the state
+	waits   string        // the state of the resource that is waited for
 	busy    time.Duration // until the last request ends
 	broken  error         // of the presence
 	deaf    error         // of the Envoy
 	began   time.Time
 }
 
-func (w *world) Drain(k resource.Key, keep bool) error {
-	if w.did = append(w.did, "leave "+k.Name); keep {
+func (w *world) Drain(k resource.Key, untilUndo bool) error {
+	if w.did = append(w.did, "leave "+k.Name); untilUndo {
 		w.did = append(w.did, "keep")
 	}
 	return w.broken
@@ -57,7 +59,7 @@ func (w *world) Active(context.Context) (int, error) {
 
 func (w *world) wait(ctx context.Context, stop <-chan struct{}, key resource.Key, q *api.Wait,
 	timeout time.Duration) (api.Applied, bool, error) {
-	if key != resource.EndpointStateOf(web) || q.For != api.ForApplied {
+	if key != resource.EndpointStateOf(web) || q.For != w.waits {
 		return api.Applied{}, false, errors.New("another question")
 	}
 	late := api.Applied{State: api.StatePending, Acknowledged: 1, LateTotal: 1,
@@ -75,10 +77,21 @@ func (w *world) wait(ctx context.Context, stop <-chan struct{}, key resource.Key
 	return api.Applied{State: api.StateApplied, Acknowledged: 2}, w.exists, nil
 }
 
+// ended stores that the Envoy has ended.
+func (w *world) ended(t *testing.T) {
+	t.Helper()
+	r, faults := kinds.Registry().WithInternal().Seal(&resource.Resource{Key: resource.EndpointStateOf(web),
+		Spec: &resource.EndpointState{State: resource.EndpointEnded, Reason: "its Envoy has ended"}})
+	agenttest.Do(t, faults.Err())
+	_, err := w.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceNode},
+		Ops: []store.Op{{Put: r, Source: store.Source{Kind: store.SourceNode}}}})
+	agenttest.Do(t, err)
+}
+
 func start(t *testing.T, from store.Source) *world {
 	t.Helper()
-	w := &world{store: agenttest.Memory(t), exists: true, began: time.Now(), clients: []api.ProxyStatus{
-		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, Streams: 1}}}
+	w := &world{store: agenttest.Memory(t), exists: true, waits: api.ForApplied, began: time.Now(),
+		clients: []api.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, Streams: 1}}}
 	agenttest.ByAPI(t, w.store, "{type: Mesh, name: default}\n")
 	_, err := w.store.Apply(store.Batch{Source: store.Source{Kind: from.Kind}, Ops: []store.Op{{Source: from,
 		Put: agenttest.Decoded(t, "{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, "+
@@ -123,6 +136,27 @@ func TestDrain(t *testing.T) {
 		"the proxy itself": {q: api.DrainRequest{Wait: true}, own: true, did: "leave web", state: api.DrainDraining,
 			check: func(d *api.Drain) bool { return d.Envoy == "" && d.Active == nil }},
 		"undo": {q: api.DrainRequest{Undo: true}, did: "return web, pass", state: api.DrainUndone},
+		"undo, with a wait": {q: api.DrainRequest{Undo: true, Wait: true}, did: "return web, pass", state: api.DrainUndone,
+			set: func(w *world) { w.late = 2 * time.Second }, lasts: 2 * time.Second,
+			check: func(d *api.Drain) bool { return d.Proxies == 2 }},
+		"undo, with a late proxy": {q: api.DrainRequest{Undo: true, Wait: true, Timeout: "3s"}, did: "return web, pass",
+			state: api.DrainReturning, set: func(w *world) { w.late = time.Hour }, lasts: 3 * time.Second,
+			check: func(d *api.Drain) bool { return d.LateTotal == 1 && d.Late[0].Name == "slow" && d.Reason == "" }},
+		"undo, while its Envoy has ended": {q: api.DrainRequest{Undo: true, Wait: true, Timeout: "3s"},
+			did: "return web, pass", state: api.DrainReturning, set: func(w *world) { w.late = time.Hour; w.ended(t) },
+			check: func(d *api.Drain) bool { return d.Reason == "its Envoy has ended" }},
+		"undo, before its Envoy is connected": {from: file, q: api.DrainRequest{Undo: true, Wait: true, Timeout: "3s"},
+			did: "return web", state: api.DrainReturning, set: func(w *world) { w.clients = nil }, lasts: 3 * time.Second,
+			check: func(d *api.Drain) bool { return d.Reason == "its Envoy is not connected" }},
+		"undo, while the agent stops": {q: api.DrainRequest{Undo: true, Wait: true}, did: "return web, pass",
+			set: func(w *world) { w.late = time.Hour; w.Stop() }, state: "shutting down"},
+		"undo of an Envoy that cannot be asked": {q: api.DrainRequest{Undo: true}, did: "return web, pass",
+			state: api.DrainUndone, set: func(w *world) { w.deaf = errors.New("no socket"); w.ended(t) },
+			check: func(d *api.Drain) bool { return strings.Contains(d.Envoy, "no socket") }},
+		"undo without a drain": {q: api.DrainRequest{Undo: true}, did: "return web, pass", state: api.DrainUndone,
+			set:   func(w *world) { w.deaf = errors.New("no socket") },
+			check: func(d *api.Drain) bool { return d.Envoy == "" }},
+		"until undo": {q: api.DrainRequest{UntilUndo: true}, did: "leave web, keep, fail", state: api.DrainDraining},
 		"an Envoy that cannot be asked": {q: api.DrainRequest{Wait: true}, did: "leave web, fail",
 			state: api.DrainDraining, set: func(w *world) { w.deaf = errors.New("no socket") },
 			check: func(d *api.Drain) bool { return strings.Contains(d.Envoy, "no socket") }},
@@ -149,6 +183,9 @@ func TestDrain(t *testing.T) {
 				w := start(t, c.from)
 				if c.set != nil {
 					c.set(w)
+				}
+				if c.q.Undo {
+					w.waits = api.ForGone
 				}
 				got, e := w.Run(t.Context(), web, &c.q, c.own, "the test")
 				if did := strings.Join(w.did, ", "); did != c.did {
