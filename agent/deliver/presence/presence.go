@@ -151,9 +151,8 @@ func (p *Presence) Acked(dataplane resource.Key, process string, listeners []str
 	p.change(dataplane, func(x *observed) bool { x.accept(process, listeners); return true })
 }
 
-// Drain takes the endpoints of a Dataplane out of use on all nodes, until [Presence.Undrain], or
-// until a new Envoy of it connects; with untilUndo, it also drains with a new Envoy. It returns when the
-// state is in the store.
+// Drain takes the endpoints of a Dataplane out of use on all nodes, until [Presence.Undrain], or,
+// without untilUndo, until a new Envoy of it connects. It returns when the state is in the store.
 func (p *Presence) Drain(dataplane resource.Key, untilUndo bool) error {
 	return p.setDrains(dataplane, true, untilUndo)
 }
