@@ -108,7 +108,7 @@ func (h *host) process() (p *os.Process, end func()) {
 		"--run-dir=" + h.run, "--owner=" + strconv.Itoa(agent)}, " "))
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	h.must(c.Start())
-	for until := time.Now().Add(10 * time.Second); ; {
+	for until := time.Now().Add(2 * time.Minute); ; {
 		if c, err := net.Dial("unix", h.socket()); err == nil {
 			_ = c.Close()
 			break
