@@ -149,7 +149,8 @@ func TestPodsDrain(t *testing.T) {
 		var said, errs strings.Builder
 		code := Main(append([]string{"drain", "api-0.shop"}, args...), nil, &said, &errs, socket)
 		// The endpoints have left, but the agent cannot reach the admin socket of a pod.
-		if code != 1 || !strings.Contains(said.String(), want) || !strings.Contains(errs.String(), "the agent cannot reach it") {
+		if code != 1 || !strings.Contains(said.String(), want) ||
+			!strings.Contains(errs.String(), "the agent cannot reach it") {
 			t.Errorf("drain %v: exit code %d: %s%s", args, code, said.String(), errs.String())
 		}
 	}
