@@ -31,7 +31,7 @@ func (a *Agent) live() []api.Check {
 func (a *Agent) readiness() []api.Check {
 	out := a.diskChecks()
 	if a.suspended == nil {
-		out = append(out, a.filesCheck(), a.reconcileCheck())
+		out = append(append(out, a.filesCheck(), a.reconcileCheck()), a.dir.WatcherChecks()...)
 	}
 	out = append(out, a.memoryCheck(), a.logsCheck(), a.resolver.Check())
 	out = append(out, a.notes...)

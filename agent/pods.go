@@ -23,7 +23,7 @@ func (a *Agent) newPods(cfg *config.Config) {
 		return
 	}
 	o := pods.Options{Dir: cfg.XDS.Pods, Sockets: []string{podXDSName, otlpSocketName}, Owner: os.Geteuid(), Log: a.log,
-		Changed: func() { a.reconciler.Trigger() }}
+		Changed: func() { a.reconciler.Trigger() }, Registry: a.deps.Metrics}
 	if a.held != nil {
 		o.Holder = podSockets{a.held}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -43,6 +44,8 @@ type Options struct {
 	Poll time.Duration
 	// Changed is called after a scan has found other pods. It must not block. Nil: not called.
 	Changed func()
+	// Registry receives the metrics. Nil: none.
+	Registry prometheus.Registerer
 }
 
 // Holder keeps listening sockets open while the agent is down. It identifies them by the paths of
@@ -67,9 +70,9 @@ type Pods struct {
 	accepts  sync.WaitGroup
 
 	mu      sync.Mutex
-	pods    map[string]*pod   // by uid
-	refused map[string]string // reasons by name of the file
-	broken  error             // why the directory cannot be read
+	pods    map[string]*pod  // by uid
+	refused map[string]error // reasons by name of the file
+	broken  error            // why the directory cannot be read
 }
 
 // pod is a registered pod. sockets is guarded by Pods.mu, and the other fields belong to the scan.
@@ -88,9 +91,14 @@ func New(o Options) *Pods {
 	}
 	o.Conns = cmp.Or(o.Conns, 32)
 	o.Poll = cmp.Or(o.Poll, 10*time.Second)
-	p := &Pods{o: o, pods: map[string]*pod{}, refused: map[string]string{}}
+	p := &Pods{o: o, pods: map[string]*pod{}, refused: map[string]error{}}
 	for range o.Sockets {
 		p.listeners = append(p.listeners, newListener(o.Dir, p.stop))
+	}
+	if o.Registry != nil {
+		if err := o.Registry.Register(p); err != nil {
+			o.Log.Warn("there are no metrics of pods", "error", err)
+		}
 	}
 	return p
 }
@@ -200,7 +208,7 @@ func (p *Pods) scan() (changed bool, err error) {
 	names = slices.DeleteFunc(names, func(n string) bool {
 		return !strings.HasSuffix(n, suffix) || strings.HasPrefix(n, ".") || n == suffix
 	})
-	refused := map[string]string{}
+	refused := map[string]error{}
 	for uid := range maps.Clone(p.pods) {
 		if _, ok := slices.BinarySearch(names, uid+suffix); !ok {
 			p.remove(uid)
@@ -211,7 +219,7 @@ func (p *Pods) scan() (changed bool, err error) {
 		news, err := p.update(root, name)
 		changed = changed || news
 		if err != nil {
-			refused[name] = err.Error()
+			refused[name] = err
 		}
 	}
 	p.mu.Lock()
@@ -220,7 +228,8 @@ func (p *Pods) scan() (changed bool, err error) {
 	p.mu.Unlock()
 	logged := 0
 	for _, name := range slices.Sorted(maps.Keys(refused)) {
-		if why := refused[name]; before[name] != why && logged < maxShown {
+		why := refused[name].Error()
+		if was := before[name]; (was == nil || was.Error() != why) && logged < maxShown {
 			logged++
 			p.o.Log.Warn("the registration of a pod is refused", "file", filepath.Join(p.o.Dir, name), "reason", why)
 		}
@@ -239,25 +248,26 @@ func (p *Pods) update(root *os.File, file string) (changed bool, err error) {
 	}
 	who, at, err := p.register(int(root.Fd()), file, at)
 	if err != nil {
-		return false, err
+		return false, refuse(reasonRegistration, err)
 	}
 	if have == nil && len(p.pods) >= maxPods {
-		return false, fmt.Errorf("%d pods are served, which is the maximum; run fewer pods on this node", maxPods)
+		return false, refuse(reasonLimit,
+			fmt.Errorf("%d pods are served, which is the maximum; run fewer pods on this node", maxPods))
 	}
 	dir, err := p.openPod(int(root.Fd()), uid)
 	if err != nil {
-		return false, err
+		return false, refuse(reasonDirectory, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		dir.Close()
-		return false, err
+		return false, refuse(reasonDirectory, err)
 	}
 	id := [2]uint64{uint64(st.Dev), st.Ino}
 	if have != nil && have.id == id && (who == nil || *who == *have.who) {
 		dir.Close()
 		have.file = at
-		return false, p.open(have)
+		return false, refuse(reasonSocket, p.open(have))
 	}
 	if have != nil {
 		if who == nil {
@@ -270,7 +280,7 @@ func (p *Pods) update(root *os.File, file string) (changed bool, err error) {
 	p.pods[uid] = next
 	p.mu.Unlock()
 	p.o.Log.Info("serving a pod", "pod", who.String(), "uid", who.UID)
-	return true, p.open(next)
+	return true, refuse(reasonSocket, p.open(next))
 }
 
 // remove ends the sockets and connections of a pod.
@@ -330,7 +340,7 @@ func (p *Pods) State() State {
 			s.More = len(p.refused) - maxShown
 			break
 		}
-		s.Refused = append(s.Refused, name+": "+p.refused[name])
+		s.Refused = append(s.Refused, name+": "+p.refused[name].Error())
 	}
 	return s
 }

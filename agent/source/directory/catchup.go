@@ -42,10 +42,10 @@ func (s *Source) CatchUp(ctx context.Context) {
 // behind reports whether files have changed since they were read, or are retained temporarily.
 func (s *Source) behind() bool {
 	s.mu.Lock()
-	pending, dirs, known := !s.wake.IsZero() || len(s.unstable) > 0, make([]string, 0, len(s.dirs)),
+	pending, dirs, known := !s.wake.IsZero() || len(s.unstable) > 0, make(map[string]bool, len(s.dirs)),
 		make(map[string]signature, len(s.files))
-	for path := range s.dirs {
-		dirs = append(dirs, path)
+	for path, d := range s.dirs {
+		dirs[path] = d.fault != nil
 	}
 	for path, f := range s.files {
 		if !f.vanished {
@@ -56,9 +56,9 @@ func (s *Source) behind() bool {
 	if pending {
 		return true
 	}
-	for _, dir := range dirs {
-		names, err := listResources(dir, s.o.Files)
-		if err != nil {
+	for dir, faulty := range dirs {
+		names, _, err := listResources(dir, s.o.Files)
+		if err != nil || faulty && len(names) == 0 {
 			continue // reported in the status
 		}
 		for _, path := range names {

@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
+	"github.com/nearside-mesh/nearside/agent/source/kubernetes"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -96,6 +97,7 @@ func TestLastPodLeaves(t *testing.T) {
 	w.write("b/pod.yaml", "{apiVersion: kuma.io/v1alpha1, kind: Dataplane, metadata: {name: pod, namespace: shop}, spec: "+
 		"{networking: {address: 10.0.0.9, inbound: [{port: 8080, tags: {kuma.io/service: web}}]}}}\n")
 	agenttest.Await(t, "the pod is there", changed, func() bool { return pods() == 1 })
+	w.write("b/"+kubernetes.Marker, "")
 	agenttest.Do(t, os.Remove(w.path("b/pod.yaml")))
 	agenttest.Await(t, "the pod is gone", changed, func() bool { return pods() == 0 })
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/source/kubernetes"
 )
 
 // fileState is the state of one resource file. A scan replaces it; plan sets only the last two
@@ -75,39 +76,40 @@ func (f *fileState) exposed() string {
 	return files.Exposed(f.sig.mode)
 }
 
-// listResources returns the paths of the resource files in a directory, sorted.
-func listResources(dir string, limit int) ([]string, error) {
+// listResources returns the paths of the resource files in a directory, sorted, and whether it has
+// the marker of the watcher of Kubernetes.
+func listResources(dir string, limit int) (out []string, marked bool, err error) {
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer d.Close()
 	if st, err := d.Stat(); err != nil {
-		return nil, err
+		return nil, false, err
 	} else if !st.IsDir() {
-		return nil, fmt.Errorf("%s is not a directory", dir)
+		return nil, false, fmt.Errorf("%s is not a directory", dir)
 	}
-	var out []string
 	for seen := 0; ; {
 		names, err := d.Readdirnames(1024)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", dir, err)
+			return nil, false, fmt.Errorf("list %s: %w", dir, err)
 		}
 		for _, n := range names {
+			marked = marked || n == kubernetes.Marker
 			if isResourceFile(n) {
 				out = append(out, filepath.Join(dir, n))
 			}
 		}
 		if seen += len(names); seen > maxDirEntries || len(out) > limit {
-			return nil, fmt.Errorf("%s contains too many files (at most %d resource files and %d entries are allowed)",
+			return nil, false, fmt.Errorf("%s contains too many files (at most %d resource files and %d entries are allowed)",
 				dir, limit, maxDirEntries)
 		}
 	}
 	slices.Sort(out)
-	return out, nil
+	return out, marked, nil
 }
 
 // isResourceFile reports whether a file name is that of a resource file. Hidden files and temporary

@@ -17,6 +17,8 @@ type dirState struct {
 	Dir
 	fault resource.Faults // why it cannot be listed, or nil
 	event time.Time       // time of the last event in it
+	// marked is set for a directory of the watcher of Kubernetes: it had the marker, or has its role.
+	marked bool
 }
 
 // unseen reports whether the state of a file is unknown, because its directory cannot be listed. A

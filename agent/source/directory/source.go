@@ -133,7 +133,7 @@ func New(o Options) *Source {
 		dirs: map[string]*dirState{}, unstable: map[string]bool{}}
 	for _, d := range s.o.Dirs {
 		d.Path = filepath.Clean(d.Path)
-		s.dirs[d.Path] = &dirState{Dir: d}
+		s.dirs[d.Path] = &dirState{Dir: d, marked: d.Role == access.TemplateKubernetes}
 	}
 	for _, r := range s.o.Store.Snapshot().BySource(store.SourceFile) {
 		f := s.files[r.Source.Detail]
@@ -349,12 +349,10 @@ func (s *Source) report(before map[string]*fileState, read []string) {
 
 // scanDir reads the files of a directory into next.
 func (s *Source) scanDir(d *dirState, next map[string]*fileState) {
-	names, err := listResources(d.Path, s.o.Files)
-	if err != nil {
-		s.dirFault(d, err)
+	names := s.list(d)
+	if d.fault != nil {
 		return
 	}
-	d.fault = nil
 	budget := s.o.TotalBytes
 	for _, path := range names {
 		prev := s.files[path]

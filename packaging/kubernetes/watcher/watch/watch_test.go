@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/watch"
 	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/watch/apitest"
+	"github.com/nearside-mesh/nearside/packaging/kubernetes/watcher/watch/outdir"
 )
 
 // TestLifeOfPod follows a pod from its start to its end.
@@ -218,11 +220,32 @@ func TestOutage(t *testing.T) {
 	if err != nil || !strings.Contains(string(status), `"reachable": false`) || !strings.Contains(string(status), "awaySince") {
 		t.Errorf("%v %s", err, status)
 	}
+	// The next watcher continues the outage that this one has seen, from its first line on.
+	w.stop()
+	since := regexp.MustCompile(`"awaySince": "[^"]*"`)
+	const early = `"awaySince": "2020-01-02T03:04:05Z"`
+	status = since.ReplaceAll(status, []byte(early))
+	if err := os.WriteFile(filepath.Join(w.dir, "status.json"), status, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for _, event := range []string{"wrote the status reachable=false", "all files stay as they are kind=pods"} {
+		w.logged(event)
+		if status, err := os.ReadFile(filepath.Join(w.dir, "status.json")); err != nil || !strings.Contains(string(status), early) {
+			t.Errorf("%v %s", err, status)
+		}
+	}
 	w.Down(false)
 	w.gone("pods/shop.web-0.yaml")
 	w.logged("the Kubernetes API answers again")
 	delete(before, "pods/shop.web-0.yaml")
 	same(t, before, w.files())
+	w.logged("wrote the status reachable=true")
+	for _, dir := range []string{"pods", "services", "resources"} {
+		if _, err := os.Stat(filepath.Join(w.dir, dir, outdir.Marker)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestExpired checks that changes are found after the watch has expired.

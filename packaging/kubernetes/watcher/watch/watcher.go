@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,7 +41,11 @@ const (
 	verifyInterval = 10 * time.Minute
 	retryInterval  = time.Second
 	hungAfter      = 30 * time.Second
+	touchInterval  = 15 * time.Second // at most between two changes of the time of status.json
 )
+
+// statusFile is the name of the file with the [Status]. Its time shows that the watcher runs.
+const statusFile = "status.json"
 
 // Status is the content of the file status.json and the answer of the health check.
 type Status struct {
@@ -57,8 +62,8 @@ type Status struct {
 // APIStatus tells whether the Kubernetes API answers. While it does not, all files stay.
 type APIStatus struct {
 	Reachable bool              `json:"reachable"`
-	AwaySince *time.Time        `json:"awaySince,omitempty"`
-	Errors    map[string]string `json:"errors,omitempty"` // by kind of object
+	AwaySince *time.Time        `json:"awaySince,omitempty"` // also over restarts of the watcher
+	Errors    map[string]string `json:"errors,omitempty"`    // by kind of object
 }
 
 // Run keeps the files up to date until ctx ends. While another watcher writes them, it reads the
@@ -96,7 +101,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer stop()
-	l := &loop{o: o, w: w, h: h}
+	l := &loop{o: o, w: w, h: h, away: awayBefore(filepath.Join(o.Dir, statusFile), time.Now())}
 	l.run(ctx)
 	return nil
 }
@@ -138,7 +143,9 @@ type loop struct {
 	o       Options
 	w       *writer
 	h       *health
-	written []byte // status.json
+	written []byte    // status.json
+	touched time.Time // when status.json was last known to be new
+	away    time.Time // since when the API did not answer an earlier watcher; zero after all lists
 }
 
 func (l *loop) run(ctx context.Context) {
@@ -171,22 +178,50 @@ func (l *loop) report() {
 	out := Status{Node: l.o.Node, Ready: l.w.world.Ready() && l.w.fault == "", Pods: s.Pods, Services: s.Services,
 		WaitingOn: s.Waiting, Fault: l.w.fault, Notes: l.w.allNotes(),
 		API: APIStatus{Reachable: s.Reachable, Errors: s.Errors}}
-	if !s.Reachable {
-		since := s.Since.UTC().Truncate(time.Second)
+	if s.Reachable && len(s.Waiting) == 0 {
+		l.away = time.Time{}
+	}
+	if since := s.Since.UTC().Truncate(time.Second); !l.away.IsZero() {
+		out.API.Reachable, out.API.AwaySince = false, &l.away
+	} else if !s.Reachable {
 		out.API.AwaySince = &since
 	}
 	text, err := json.MarshalIndent(out, "", "  ")
-	if text = append(text, '\n'); err != nil || bytes.Equal(text, l.written) {
+	text = append(text, '\n')
+	path, now := filepath.Join(l.o.Dir, statusFile), time.Now()
+	if err != nil || bytes.Equal(text, l.written) && now.Sub(l.touched) < touchInterval {
+		return
+	}
+	if bytes.Equal(text, l.written) && os.Chtimes(path, now, now) == nil {
+		l.touched = now
 		return
 	}
 	l.h.status.Store(&text)
-	path := filepath.Join(l.o.Dir, "status.json")
 	if err := replaceFile(path, text); err != nil {
 		l.o.Log.Warn("cannot write the status", "file", path, "error", err)
 		return
 	}
-	l.written = text
-	l.o.Log.Debug("wrote the status", "reachable", s.Reachable)
+	l.written, l.touched = text, now
+	l.o.Log.Debug("wrote the status", "reachable", out.API.Reachable)
+}
+
+// maxStatus limits the size of a status file that is read.
+const maxStatus = 1 << 20
+
+// awayBefore returns since when the API has not answered, according to the status of an earlier
+// watcher, or zero.
+func awayBefore(path string, now time.Time) time.Time {
+	f, err := os.Open(path)
+	if err != nil {
+		return time.Time{}
+	}
+	defer f.Close()
+	var s Status
+	if json.NewDecoder(io.LimitReader(f, maxStatus)).Decode(&s) != nil || s.API.Reachable || s.API.AwaySince == nil ||
+		s.API.AwaySince.After(now) {
+		return time.Time{}
+	}
+	return s.API.AwaySince.UTC()
 }
 
 func replaceFile(path string, text []byte) error {

@@ -83,6 +83,9 @@ func (w *writer) full(g cluster.Group, kind string, left *cluster.Batch) bool {
 	if len(left.Items) > before {
 		return false
 	}
+	if !w.done(w.dirs[g].Mark()) {
+		return false
+	}
 	known := make(map[string]bool, len(items))
 	for _, i := range items {
 		known[i.File()] = true

@@ -31,6 +31,10 @@ const maxFile = 4 << 20
 // maxName is the maximum length of a file's name, which a temporary file extends.
 const maxName = 240
 
+// Marker is a file that the watcher creates when the files of a directory are complete for the first
+// time, and never removes. So an agent knows an empty directory from one that is not mounted.
+const Marker = ".nearside-kubernetes"
+
 // temporary is the directory of files that are not complete yet, next to the directories of files. A
 // reader that watches those sees one event for each file.
 const temporary = ".new"
@@ -216,6 +220,15 @@ func (d *Dir) Remove(name string) (bool, error) {
 	}
 	delete(d.files, name)
 	return true, nil
+}
+
+// Mark creates the [Marker] if it does not exist.
+func (d *Dir) Mark() error {
+	f, err := d.root.OpenFile(d.in(Marker), os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // Name returns the name of the file of an object. Namespaces contain no dot, so different objects
