@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"fmt"
 	"path/filepath"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -42,7 +41,8 @@ func (s *Source) unmounted(d *dirState, files int, marked bool) bool {
 	return false
 }
 
-// WatcherChecks returns the checks of the watchers of Kubernetes that write some of the directories.
+// WatcherChecks returns the checks of the watchers of Kubernetes that write some of the
+// directories.
 func (s *Source) WatcherChecks() []api.Check {
 	var dirs []kubernetes.Dir
 	for _, d := range s.o.Dirs {
@@ -55,10 +55,10 @@ func (s *Source) WatcherChecks() []api.Check {
 func (s *Source) unmountedFault(d *dirState) {
 	marker := filepath.Join(d.Path, kubernetes.Marker)
 	if d.fault == nil {
-		s.o.Log.Warn("the resource directory is empty and has lost the marker of the watcher; its loaded resources stay in "+
-			"force", "dir", d.Path, "marker", marker)
+		s.o.Log.Warn("the resource directory is empty and has no marker of the watcher; its loaded resources stay in force",
+			"dir", d.Path, "marker", marker)
 	}
-	d.fault = resource.Faults{{File: d.Path, Reason: fmt.Sprintf("the resource directory is empty and has no marker of the "+
-		"watcher of Kubernetes, as if it were not mounted; its loaded resources stay in force. Mount it again, or restart "+
-		"the watcher; if its resources must go, create the file %s", marker)}}
+	d.fault = resource.Faults{{File: d.Path, Reason: "the resource directory is empty and has no marker of the watcher " +
+		"of Kubernetes, as if it were not mounted; its loaded resources stay in force. Mount it again, or restart the " +
+		"watcher; if its resources must go, create the file " + marker}}
 }

@@ -25,8 +25,8 @@ func byMount(t *testing.T, w *watched) func() {
 	return mount
 }
 
-// TestUnmounted checks that a directory of the watcher that becomes empty and loses its marker keeps
-// its resources, and that one that keeps its marker loses them.
+// TestUnmounted checks that a directory of the watcher that becomes empty and loses its marker
+// keeps its resources, and that one that keeps its marker loses them.
 func TestUnmounted(t *testing.T) {
 	for name, mounts := range map[string]bool{"mount": true, "rename": false} {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,8 @@ func TestChecks(t *testing.T) {
 			n.do(os.Rename(n.state, n.state+".real"))
 			n.do(os.Symlink(n.state+".real", n.state))
 		}, failed, "symbolic link"},
-		"fifo": {func(n node) { n.do(os.Remove(n.state)); n.do(syscall.Mkfifo(n.state, 0o640)) }, failed, "not a regular file"},
+		"fifo": {func(n node) { n.do(os.Remove(n.state)); n.do(syscall.Mkfifo(n.state, 0o640)) }, failed,
+			"not a regular file"},
 		"directory": {func(n node) { n.do(os.Remove(n.state)); n.do(os.Mkdir(n.state, 0o700)) }, failed,
 			"not a regular file"},
 		"owner": {func(n node) {
@@ -116,8 +117,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestOnlyWatchers checks that a file status.json beside other directories means nothing, and that a
-// directory of the watcher needs no marker if its role says that it is one.
+// TestOnlyWatchers checks that a file status.json beside other directories means nothing, and that
+// a directory of the watcher needs no marker if its role says that it is one.
 func TestOnlyWatchers(t *testing.T) {
 	n := newNode(t)
 	n.do(os.Remove(filepath.Join(n.pods, kubernetes.Marker)))

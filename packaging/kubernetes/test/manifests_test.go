@@ -21,6 +21,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -175,6 +176,29 @@ func TestChartWithAll(t *testing.T) {
 	}
 	if got := all["DaemonSet/nearside"].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0].Ports; len(got) != 3 {
 		t.Errorf("ports of the agent: %v", got)
+	}
+}
+
+// TestChartWithMeshes checks that the entries of other meshes come before those of the default one,
+// and select the same namespaces and pods if these have the label.
+func TestChartWithMeshes(t *testing.T) {
+	hooks := decode(t, helm(t, "--set", "gossip.enabled=true,mesh.enabled=true,webhook.enabled=true,webhook.meshes={prod}"))["MutatingWebhookConfiguration/nearside-webhook"].(*admissionv1.MutatingWebhookConfiguration).Webhooks
+	if len(hooks) != 4 {
+		t.Fatalf("%d entries", len(hooks))
+	}
+	for i := range hooks[:2] {
+		prod, other := &hooks[i], &hooks[i+2]
+		if prod.Name != "prod."+other.Name || *prod.ClientConfig.Service.Path != "/inject/prod" {
+			t.Errorf("%s has the path %s", prod.Name, *prod.ClientConfig.Service.Path)
+		}
+		if last := len(prod.NamespaceSelector.MatchExpressions) - 1; cmp.Diff(prod.NamespaceSelector.MatchExpressions[last],
+			metav1.LabelSelectorRequirement{Key: "kuma.io/mesh", Operator: "In", Values: []string{"prod"}}) == "" {
+			prod.NamespaceSelector.MatchExpressions = prod.NamespaceSelector.MatchExpressions[:last]
+		}
+		prod.Name, prod.ClientConfig = other.Name, other.ClientConfig
+		if d := cmp.Diff(other, prod); d != "" {
+			t.Errorf("the entry of the default mesh (-) and of another one (+) differ:\n%s", d)
+		}
 	}
 }
 
