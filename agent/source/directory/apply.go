@@ -44,7 +44,7 @@ func (s *Source) batch(ops []store.Op) store.Batch {
 // resources other sources hold.
 func (s *Source) plan() []store.Op {
 	snap := s.o.Store.Snapshot()
-	holder, newcomers := map[resource.Key]string{}, s.newcomers()
+	holder, newcomers := make(map[resource.Key]string, len(s.files)), s.newcomers()
 	var ops []store.Op
 	for _, path := range s.order {
 		f := s.files[path]
