@@ -57,6 +57,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			ports[0].warned = slices.Clone(v.Warnings[from:])
 		}
 	}
+	v.warnIdle(list)
 	if v.Spec.ServicesMode() != resource.MeshServicesDisabled {
 		v.deriveMeshServices(ix, list)
 	}
@@ -105,6 +106,8 @@ func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService,
 		return
 	case len(sel.DataplaneTags) == 0 && sel.DataplaneLabels == nil && sel.DataplaneRef == nil:
 		v.warnf(r.Key, "spec.selector is empty and selects nothing: set dataplaneTags, dataplaneLabels or dataplaneRef")
+		return
+	case len(selected) == 0 && r.Labels[resource.LabelManagedBy] == managedByKubernetes: // see warnIdle
 		return
 	case len(selected) == 0:
 		v.warnf(r.Key, "spec.selector: no inbound of a dataplane has %s: the service has no endpoints", describeSelector(sel))

@@ -48,3 +48,27 @@ func TestOptionalService(t *testing.T) {
 		})
 	}
 }
+
+// TestIdleServices checks that Services of Kubernetes without a pod cause one warning with their
+// number, and a MeshService of a user one of its own.
+func TestIdleServices(t *testing.T) {
+	service := func(name, label string) string {
+		return "---\ntype: MeshService\nmesh: default\nname: " + name + "\nlabels: {" + label + "}\nspec:\n" +
+			"  selector: {dataplaneTags: {app: " + name + "}}\n  ports: [{port: 80, targetPort: 8080, appProtocol: http}]\n"
+	}
+	const kubernetes = "kuma.io/managed-by: k8s-controller"
+	v := build(t, exclusive(service("a", kubernetes), service("b", kubernetes), service("web", kubernetes),
+		service("own", ""),
+		inbounds("web-1", "10.0.0.1", "port: 8080, tags: {kuma.io/service: web_ns_svc_80, app: web}")))
+	var got []string
+	for _, w := range v.Warnings {
+		if w.Resource.Kind == "MeshService" && !strings.Contains(w.Resource.Name, "_svc_") {
+			got = append(got, w.Resource.Name+": "+w.Reason)
+		}
+	}
+	if text := strings.Join(got, "; "); len(got) != 2 ||
+		!strings.Contains(text, "without a pod in the mesh: 2 (a, b). ") ||
+		!strings.Contains(text, "own: spec.selector: no inbound") {
+		t.Error(text)
+	}
+}
