@@ -124,6 +124,7 @@ kubernetes-manifests: build ## validate the manifests, and compare them with the
 kubernetes-test: ## test the manifests and the mesh on a real single-node Kubernetes (needs root)
 	packaging/kubernetes/test/cluster
 	packaging/kubernetes/test/mesh
+	packaging/kubernetes/test/webhook
 
 clean: ## remove the files that builds and runs create
 	rm -rf bin dist $(DATA)

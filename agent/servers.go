@@ -37,6 +37,10 @@ func (a *Agent) openPage(cfg *config.Config) error {
 	return nil
 }
 
+// lingerTime is how long an agent that another one replaces serves the webhook after everything
+// else: requests arrive until all nodes know that its pod ends.
+const lingerTime = 3 * time.Second
+
 // startWebhook serves webhook.listen until stop is called, also while another agent runs, because a
 // Service sends requests to each ready pod. It returns a context that ends with a fault of the
 // server. While the certificate cannot be used, all connections fail, and the status says why.
@@ -65,8 +69,14 @@ func (a *Agent) startWebhook(ctx context.Context,
 		return ctx, nil, err
 	}
 	a.addrs.Webhook = l.Addr()
+	serve, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	g, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	g.Go(func() error { return a.webhook.Serve(ctx, l) })
-	return ctx, func() error { cancel(); return g.Wait() }, nil
+	g.Go(func() error { return a.webhook.Serve(serve, l) })
+	return ctx, func() error {
+		if a.deps.Await {
+			time.Sleep(lingerTime)
+		}
+		cancel()
+		return g.Wait()
+	}, nil
 }

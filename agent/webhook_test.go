@@ -100,5 +100,14 @@ func TestAwait(t *testing.T) {
 		t.Fatalf("it has ended: %v", err)
 	}
 	_, err = second.Api().Status(t.Context())
-	agenttest.Do(t, err, second.Stop())
+	agenttest.Do(t, err)
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- second.Stop() }()
+	agenttest.Up(t, dir, agent.Deps{Await: true}) // while the second one answers its last requests
+	text, err = review(client, at)
+	agenttest.Do(t, err, <-stopped)
+	if !strings.HasPrefix(text, "200 ") {
+		t.Error(text)
+	}
 }
