@@ -177,6 +177,14 @@ func TestChartWithAll(t *testing.T) {
 	if got := all["DaemonSet/nearside"].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0].Ports; len(got) != 3 {
 		t.Errorf("ports of the agent: %v", got)
 	}
+	for identity, want := range map[string]bool{"csi": false, "hostpath": true} {
+		with := decode(t, helm(t, "--set", "mesh.enabled=true", "--set", "webhook.enabled=true", "--set",
+			"mesh.identity="+identity))
+		config := with["ConfigMap/nearside-config"].(*corev1.ConfigMap).Data["agent.yaml"]
+		if got := strings.Contains(config, "inject:\n  identity: hostpath\n"); got != want {
+			t.Errorf("with the identity %s, the webhook gives pods another one: %s", identity, config)
+		}
+	}
 }
 
 // TestChartWithMeshes checks that the entries of other meshes come before those of the default one,
