@@ -70,11 +70,16 @@ func (a *Agent) startWebhook(ctx context.Context,
 	}
 	a.addrs.Webhook = l.Addr()
 	serve, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	g, ctx := errgroup.WithContext(ctx)
+	g, failed := errgroup.WithContext(serve)
 	g.Go(func() error { return a.webhook.Serve(serve, l) })
+	ctx, end := context.WithCancel(ctx)
+	context.AfterFunc(failed, end)
 	return ctx, func() error {
 		if a.deps.Await {
-			time.Sleep(lingerTime)
+			select {
+			case <-time.After(lingerTime):
+			case <-failed.Done():
+			}
 		}
 		cancel()
 		return g.Wait()
