@@ -23,7 +23,8 @@ const (
 // joinLoop joins the seeds, and then periodically retries dead nodes. Without this, two halves of a
 // network partition would never merge again, because memberlist forgets dead nodes.
 func (n *Node) joinLoop(ctx context.Context) {
-	n.joinSeeds()
+	known, _ := n.deadAddrs()
+	n.joinSeeds(some(known))
 	n.joined.Store(true)
 	n.wakeLoop()
 	for {
@@ -43,8 +44,7 @@ func (n *Node) joinLoop(ctx context.Context) {
 		dead, alive := n.deadAddrs()
 		switch {
 		case alive == 0:
-			n.joinSeeds()
-			fallthrough
+			n.joinSeeds(some(dead))
 		case len(dead) > 0 && rand.Float64() < float64(len(dead))/float64(alive):
 			if len(dead) > 0 {
 				n.join([]string{dead[rand.IntN(len(dead))]})
@@ -108,14 +108,24 @@ func (n *Node) deadAddrs() (dead []string, alive int) {
 // join contacts all addresses concurrently and returns the number of nodes that responded.
 func (n *Node) join(addrs []string) int {
 	ips, _ := n.targets(addrs)
-	return n.contact(ips)
+	return n.contact(ips)()
 }
 
-// joinSeeds contacts the seeds, and records whether this node is the only one of them.
-func (n *Node) joinSeeds() {
+// joinSeeds contacts known nodes and the seeds, and records whether this node is the only one of
+// them. It does not wait for seeds that cannot be resolved or reached before it contacts the known
+// nodes.
+func (n *Node) joinSeeds(known []string) {
+	wait := n.contact(known)
 	ips, complete := n.targets(n.opt.Seeds())
 	n.alone.Store(complete && len(ips) == 0)
-	n.contact(ips)
+	n.contact(ips)()
+	wait()
+}
+
+// some returns a few addresses of a list, at random.
+func some(addrs []string) []string {
+	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+	return addrs[:min(len(addrs), maxKnown)]
 }
 
 // Alone reports whether the seeds are known to be this node only. It is false before the first
@@ -139,8 +149,9 @@ func (n *Node) targets(addrs []string) (ips []string, complete bool) {
 	return ips, complete
 }
 
-// contact joins IP addresses concurrently and returns the number of nodes that responded.
-func (n *Node) contact(ips []string) int {
+// contact joins IP addresses concurrently. The result waits for them, and returns the number of
+// nodes that responded.
+func (n *Node) contact(ips []string) (wait func() int) {
 	done := make(chan int, len(ips))
 	asked := 0
 	for _, ip := range ips {
@@ -165,21 +176,23 @@ func (n *Node) contact(ips []string) int {
 		})
 		n.mu.Unlock()
 	}
-	ok := 0
-	for range asked {
-		select {
-		case k := <-done:
-			ok += k
-		case <-n.stopped:
-			return ok
+	return func() (ok int) {
+		for range asked {
+			select {
+			case k := <-done:
+				ok += k
+			case <-n.stopped:
+				return ok
+			}
 		}
+		return ok
 	}
-	return ok
 }
 
 // Limits of joining.
 const (
 	maxJoin   = 16  // addresses contacted by one join
+	maxKnown  = 3   // dead nodes contacted besides the seeds
 	maxFaults = 256 // names whose fault is remembered
 )
 
