@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -220,6 +221,15 @@ func (s *State) ExplainManifest(m *engine.Manifest) string {
 		return ""
 	}
 	return s.admits(engine.NodeID(signer), "")
+}
+
+// ExplainNode returns why data of a node would not be in force in [ModeEnforce], whether this node
+// has any or not, or "".
+func (s *State) ExplainNode(node engine.NodeID, name string) string {
+	if node == s.o.Self {
+		return ""
+	}
+	return cmp.Or(s.revokedKey(ID(node)), s.admits(node, name))
 }
 
 // admits is [State.Member] for data of a node, as it would be in [ModeEnforce].

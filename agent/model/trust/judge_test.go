@@ -152,6 +152,9 @@ func TestEnrollments(t *testing.T) {
 	wantReason(t, "enrolled", s.Member(n2, "n2"), "")
 	wantReason(t, "another name", s.Member(n2, "n1"), "has the name n2")
 	wantReason(t, "this node", s.Member(node("self"), "self"), "")
+	wantReason(t, "data of an enrolled node", s.ExplainNode(n2, "n2"), "")
+	wantReason(t, "data of another node", s.ExplainNode(node("n3"), "n3"), "has no enrollment")
+	wantReason(t, "data of this node", s.ExplainNode(node("self"), "self"), "")
 	if at := s.Expires(); !at.Equal(e.NotAfter) {
 		t.Errorf("expires at %v", at)
 	}

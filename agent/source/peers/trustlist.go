@@ -106,6 +106,9 @@ func (s *Source) addTrustNodes(out *api.Trust, state *trust.State) {
 		if r := state.Role(sign.ID(id)); r != nil {
 			n.Role = r.Name
 		}
+		if out.Mode != trust.ModeOff {
+			n.Reason = cmp.Or(n.Reason, state.ExplainNode(id, n.Name)) // it may have published nothing that is kept
+		}
 		n.Name = cmp.Or(n.Name, n.ID)
 		out.Nodes = append(out.Nodes, *n)
 	}
