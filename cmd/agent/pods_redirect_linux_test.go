@@ -55,7 +55,6 @@ func ownNetwork(t *testing.T) bool {
 type podNet struct {
 	t    *testing.T
 	path string
-	work chan func()
 }
 
 // newPodNet creates a namespace with the address 10.98.0.2. The test has 10.98.0.1.
