@@ -20,7 +20,7 @@ import (
 // service must be unreachable, and calls to it must be reported.
 func TestReachableByTraffic(t *testing.T) {
 	real := envoytest.Find(t)
-	if !inNetwork(t) {
+	if !agenttest.OwnNetwork(t) {
 		return
 	}
 	dir := redirected(t, real, "addr add 203.0.113.9/32 dev lo\nroute add 240.0.0.0/4 dev lo src 203.0.113.9\n")

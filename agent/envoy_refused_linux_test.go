@@ -25,36 +25,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// inNetwork runs the test in a child process with a separate network namespace and returns false.
-// In the child process it returns true. The namespace disappears with the process.
-func inNetwork(t *testing.T) bool {
-	t.Helper()
-	const inside = "NEARSIDE_TEST_NETWORK"
-	if os.Getenv(inside) != "" {
-		return true
-	}
-	for _, tool := range []string{"ip", "nft"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("skipped: %s is not on PATH (Debian: apt-get install iproute2 nftables)", tool)
-		}
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) {
-		t.Skip("skipped: a network namespace needs root")
-	}
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	if strings.Contains(string(out), "--- SKIP") {
-		t.Skipf("%s", out)
-	}
-	t.Logf("%s", out)
-	return false
-}
-
 // redirectedMark is the socket mark of the workload's connections. The rules redirect only
 // connections with this mark, not those of Envoy.
 const redirectedMark = 0x6e73
@@ -144,7 +114,7 @@ func redirected(t *testing.T, real, network string) string {
 // succeed, and the proposal must be empty.
 func TestRefusedConnections(t *testing.T) {
 	real := envoytest.Find(t)
-	if !inNetwork(t) {
+	if !agenttest.OwnNetwork(t) {
 		return
 	}
 	dir := redirected(t, real, "addr add 203.0.113.7/32 dev lo\n")

@@ -112,7 +112,7 @@ func podGroup(t *testing.T, uid string) string {
 // pod is redirected, and connections fail rather than bypass it after it has ended.
 func TestRedirectedPod(t *testing.T) {
 	binary := envoytest.Find(t)
-	if !inNetwork(t) {
+	if !agenttest.OwnNetwork(t) {
 		return
 	}
 	const uid, server = "5e1f-test", "10.98.0.1:9000"

@@ -22,35 +22,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// ownNetwork runs the test in a network namespace of its own. It returns false in the process that
-// is not in it.
-func ownNetwork(t *testing.T) bool {
-	t.Helper()
-	const inside = "NEARSIDE_TEST_NETWORK"
-	if os.Getenv(inside) != "" {
-		return true
-	}
-	for _, tool := range []string{"ip", "nft", "nsenter", "unshare", "setpriv", "mount"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("skipped: %v", err)
-		}
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case errors.Is(err, syscall.EPERM):
-		t.Skip("skipped: a network namespace needs root")
-	case err != nil:
-		t.Fatalf("%v:\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("%s", out)
-	}
-	t.Logf("%s", out)
-	return false
-}
-
 // podNet is the network namespace of a pod.
 type podNet struct {
 	t    *testing.T
@@ -156,7 +127,7 @@ func ask(to, text, want string) error {
 // the agent is killed and while an excluded port comes into force.
 func TestRedirectedPodOverItsSocket(t *testing.T) {
 	envoytest.Find(t)
-	if !ownNetwork(t) {
+	if !agenttest.OwnNetwork(t, "nsenter", "unshare", "setpriv", "mount") {
 		return
 	}
 	w := newLogging(t)
