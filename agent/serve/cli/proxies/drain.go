@@ -240,7 +240,7 @@ func (d *draining) outcome(env *command.Env, print bool) error {
 		if s.State == api.DrainLeaving {
 			text.Printf(env.Stderr, "error: after %s, proxies may still send requests to %s", d.timeout, name)
 		} else {
-			text.Printf(env.Stderr, "error: after %s, proxies may still send no requests to %s", d.timeout, name)
+			text.Printf(env.Stderr, "error: after %s, some proxies may not yet send requests to %s", d.timeout, name)
 		}
 		if s.Reason != "" {
 			text.Printf(env.Stderr, ": %s", s.Reason)

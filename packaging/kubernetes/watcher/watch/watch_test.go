@@ -65,8 +65,8 @@ func TestLifeOfPod(t *testing.T) {
 	w.gone(file)
 }
 
-// TestTakeover checks that a second watcher does not write until the first one has ended, and knows
-// what has changed by then.
+// TestTakeover checks that a second watcher does not write until the first one has ended, and then
+// writes only the changes since.
 func TestTakeover(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -52,7 +52,7 @@ func (w *writer) verify() {
 	w.world.Refresh()
 }
 
-// apply writes what has changed. It returns false if it must be called again later.
+// apply writes the changed files. It returns false if it must be called again later.
 func (w *writer) apply() bool {
 	b := w.world.Take()
 	if b.Empty() {
