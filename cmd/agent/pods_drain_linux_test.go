@@ -135,9 +135,16 @@ func TestPodsDrain(t *testing.T) {
 	hold := func(d *drained) {
 		t.Helper()
 		for d.held.Load() == 0 {
-			before := shops[0].held.Load() + shops[1].held.Load()
-			held.Go(func() { call("/held") })
-			w.await("a request in progress", func() bool { return shops[0].held.Load()+shops[1].held.Load() > before })
+			before, answered := shops[0].held.Load()+shops[1].held.Load(), make(chan struct{})
+			held.Go(func() { defer close(answered); call("/held") })
+			w.await("a request in progress, or one answered by an instance that holds none any more", func() bool {
+				select {
+				case <-answered:
+					return true
+				default:
+					return shops[0].held.Load()+shops[1].held.Load() > before
+				}
+			})
 		}
 	}
 	socket := []string{"NEARSIDE_SOCKET=" + w.dir + "/run/nearside.sock"}
