@@ -22,11 +22,11 @@ import (
 // Dir is the name of the directory below paths.state.
 const Dir = "tokens"
 
-// Minimum intervals between reads of the directory: for verification, and for a token with an
-// unknown key.
+// Minimum intervals between reads of the directory: for verification, and for its stamp. A token
+// with an unknown key has none.
 const (
-	checkEvery        = time.Second
-	checkUnknownEvery = 100 * time.Millisecond
+	checkEvery = time.Second
+	stampEvery = 100 * time.Millisecond
 )
 
 // unsettled is the time after a change during which another change may not alter the files' times.
@@ -49,7 +49,8 @@ type Keys struct {
 	now    func() time.Time
 	parser *jwt.Parser
 
-	read  sync.Mutex // held while the directory is read; only the first reader waits for it
+	read  sync.Mutex    // held while the directory is read
+	begun atomic.Uint64 // number of reads
 	state atomic.Pointer[state]
 }
 
@@ -91,7 +92,7 @@ func (k *Keys) Err() error { return k.current(checkEvery).err }
 
 // Stamp returns a text that differs after a change of the keys or of the revoked tokens. It reads
 // the directory if the last read is older than 100 ms.
-func (k *Keys) Stamp() string { return k.current(checkUnknownEvery).stamp }
+func (k *Keys) Stamp() string { return k.current(stampEvery).stamp }
 
 // List returns the signing keys, newest first.
 func (k *Keys) List() ([]Key, error) {
@@ -126,6 +127,18 @@ func (s *state) fresh(now time.Time, every time.Duration) bool {
 	return d >= 0 && d < every
 }
 
+// next returns the state of a read that began after the call. Concurrent calls share one, so that
+// many tokens with unknown keys cause few reads.
+func (k *Keys) next() *state {
+	before := k.begun.Load()
+	k.read.Lock()
+	defer k.read.Unlock()
+	if k.begun.Load() != before {
+		return k.state.Load()
+	}
+	return k.load(k.state.Load())
+}
+
 // reread reads the directory now.
 func (k *Keys) reread() *state {
 	k.read.Lock()
@@ -135,6 +148,7 @@ func (k *Keys) reread() *state {
 
 // load lists the directory and reads its files if they have changed. The caller holds the lock.
 func (k *Keys) load(last *state) *state {
+	k.begun.Add(1)
 	s := k.loaded(last)
 	s.checked = k.now()
 	if text := errorText(s.err); text != "" && (last == nil || text != errorText(last.err)) {

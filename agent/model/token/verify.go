@@ -25,7 +25,8 @@ const leeway = 30 * time.Second
 const algorithm = "EdDSA"
 
 // Verify verifies a token for an audience and returns its claims. The error is an *[Error]. Verify
-// is safe for concurrent use, and reads the disk at most once per second.
+// is safe for concurrent use. It reads the disk at most once per second, and for a token with an
+// unknown key, which may be new.
 func (k *Keys) Verify(text, audience string) (Claims, error) {
 	kid, err := header(text)
 	if err != nil {
@@ -34,7 +35,7 @@ func (k *Keys) Verify(text, audience string) (Claims, error) {
 	s := k.current(checkEvery)
 	_, known := s.keys[kid]
 	if !known {
-		s = k.current(checkUnknownEvery) // the key may be new
+		s = k.next()
 		_, known = s.keys[kid]
 	}
 	switch {
