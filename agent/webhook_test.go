@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -68,8 +69,9 @@ func TestAwait(t *testing.T) {
 	client := authority(t, dir)
 	first := agenttest.Up(t, dir, agent.Deps{})
 	at := "127.0.0.1:" + strconv.Itoa(freePort(t))
-	second, done := agenttest.Begin(t, dir, agent.Deps{Await: true}, "webhook.listen="+at,
-		"webhook.tls.cert="+dir+"/cert.pem", "webhook.tls.key="+dir+"/key.pem")
+	webhook := []string{"webhook.listen=" + at, "webhook.tls.cert=" + dir + "/cert.pem",
+		"webhook.tls.key=" + dir + "/key.pem"}
+	second, done := agenttest.Begin(t, dir, agent.Deps{Await: true}, webhook...)
 	agenttest.Eventually(t, "it waits", func() bool {
 		return strings.Contains(second.Logs.String(), "waiting until the agent that runs has ended")
 	})
@@ -102,11 +104,21 @@ func TestAwait(t *testing.T) {
 	_, err = second.Api().Status(t.Context())
 	agenttest.Do(t, err)
 
-	stopped := make(chan error, 1)
-	go func() { stopped <- second.Stop() }()
-	agenttest.Up(t, dir, agent.Deps{Await: true}) // while the second one answers its last requests
-	text, err = review(client, at)
-	agenttest.Do(t, err, <-stopped)
+	for range 10 {
+		stopped, began := make(chan error, 1), time.Now()
+		go func() { stopped <- second.Stop() }()
+		next := agenttest.Up(t, dir, agent.Deps{Await: true}) // while the second one answers its last requests
+		text, err = review(client, at)
+		asked := time.Since(began)
+		agenttest.Do(t, <-stopped)
+		if err == nil || asked < 3*time.Second { // lingerTime
+			break
+		}
+		t.Logf("the machine is busy: the webhook was asked after %v", asked)
+		agenttest.Do(t, next.Stop())
+		second = agenttest.Up(t, dir, agent.Deps{Await: true}, webhook...)
+	}
+	agenttest.Do(t, err)
 	if !strings.HasPrefix(text, "200 ") {
 		t.Error(text)
 	}
