@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -35,9 +36,10 @@ func TestNames(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	config := filepath.Join(dir, "agent.yaml")
 	agenttest.Write(t, config, "dns: {suffixes: [mesh]}\n")
-	options := agenttest.Options(dir, "dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1")
+	listen := fmt.Sprintf("dns.listen=127.0.0.1:%d", freePort(t))
+	options := agenttest.Options(dir, listen, "dns.upstreams=127.0.0.1:1")
 	options.File = config
-	r := agenttest.Up(t, dir, agent.Deps{Reload: options}, "dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1")
+	r := agenttest.Up(t, dir, agent.Deps{Reload: options}, listen, "dns.upstreams=127.0.0.1:1")
 	at := r.Addrs().DNS[0]
 	if got := lookup(t, at, "web.mesh."); !strings.Contains(got, "server misbehaving") {
 		t.Errorf("without a mesh: %s; it is to fail", got)
@@ -64,7 +66,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	second := agenttest.Up(t, dir, agent.Deps{}, "dns.listen="+at)
+	second := agenttest.Up(t, dir, agent.Deps{}, listen)
 	if got := lookup(t, second.Addrs().DNS[0], "web.mesh."); !virtual(got) {
 		t.Errorf("an agent that has read its state answers %s at once", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -31,16 +32,26 @@ func startEnvoy(t *testing.T, a *agent.Agent, name string, args ...string) *envo
 	}, args...)
 }
 
-// freePort returns an unused port.
+// freePort returns an unused port, each one once. It is below the ports that systems choose
+// themselves: otherwise, another process could get it before the test uses it.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 23000 + int((firstPort+nextPort.Add(1))%7000)
+		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			agenttest.Do(t, l.Close())
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
+
+// Processes of tests begin at different ports.
+var (
+	firstPort = rand.Uint32()
+	nextPort  atomic.Uint32
+)
 
 // serveText responds to every request with a text until the test ends. It returns the port.
 func serveText(t *testing.T, protocols *http.Protocols, text string) int {

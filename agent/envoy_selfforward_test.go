@@ -30,7 +30,7 @@ func TestSelfForward(t *testing.T) {
 	workload := func(host string, port int) int {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		agenttest.Do(t, err)
-		srv := &http.Server{ReadHeaderTimeout: time.Second,
+		srv := &http.Server{ReadHeaderTimeout: agenttest.Patience,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })}
 		served := make(chan struct{})
 		go func() { defer close(served); _ = srv.Serve(l) }()
@@ -73,7 +73,11 @@ func TestSelfForward(t *testing.T) {
 		warned += p.Reason + "\n"
 	}
 	for i, to := range at {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		patience := agenttest.Patience
+		if loops[i] {
+			patience = time.Second
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+to, nil)
 		agenttest.Do(t, err)
 		status := 0

@@ -101,7 +101,7 @@ func TestReceiverThatCannotBeOpened(t *testing.T) {
 	if os.Geteuid() == 0 {
 		agenttest.Do(t, os.Lchown(filepath.Join(dir, "logs", "link"), 12345, -1))
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", freePort(t)))
 	agenttest.Do(t, err)
 	defer taken.Close()
 	r := agenttest.Up(t, dir, agent.Deps{}, fmt.Sprintf(

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -22,7 +23,7 @@ func TestPortsInUse(t *testing.T) {
 
 		"xds.insecure=true"}
 	for _, key := range []string{"api.tcp", "xds.tcp", "metrics.listen", "ui.listen"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", freePort(t)))
 		agenttest.Do(t, err)
 		defer l.Close()
 		taken[key] = l
