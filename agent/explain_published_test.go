@@ -54,8 +54,8 @@ func TestExplainPolicyGoesByTheEnvoy(t *testing.T) {
 	ask("meshtimeout", "t", api.EffectAll, api.EffectAll) // also in the older listener
 
 	agenttest.ByAPI(t, r.Store(), limitOf(30))
-	waitFor(t, r, "meshtimeout", "t")
 	p.Want("Listener outbound:127.0.0.1:20000")
+	waitFor(t, r, "meshtimeout", "t")
 	ask("meshtimeout", "t", api.EffectAll, api.EffectAll) // in the listener without the other policy
 	ask("meshproxypatch", "bad", api.EffectNone, api.EffectNone,
 		"; the Envoy gets the version without MeshProxyPatch/default/bad")

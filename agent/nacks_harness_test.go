@@ -165,10 +165,15 @@ func accessLog(path string) string {
 		"file: {path: %s}}]}}]}}\n", path)
 }
 
-func waitFor(t *testing.T, r *agenttest.Running, typ, name string) *api.Applied {
+// waitFor waits until a resource is in force or it is known why not.
+func waitFor(t *testing.T, r *agenttest.Running, typ, name string) (out *api.Applied) {
 	t.Helper()
-	out, err := r.Api().Wait(t.Context(), api.Wait{Type: typ, Mesh: "default", Name: name, Timeout: "10s"})
-	agenttest.Do(t, err)
+	agenttest.Eventually(t, typ+" "+name+" is not pending", func() bool {
+		var err error
+		out, err = r.Api().Wait(t.Context(), api.Wait{Type: typ, Mesh: "default", Name: name, Timeout: agenttest.LongestWait})
+		agenttest.Do(t, err)
+		return out.State != api.StatePending
+	})
 	return out
 }
 
