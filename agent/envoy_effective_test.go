@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,17 @@ func (p *pair) log(t *testing.T, path string) {
 		"to: [{targetRef: {kind: Mesh}, default: {backends: "+backends+"}}]}}")
 }
 
+// first makes both Envoys log to a file, and waits until the agent knows how they drain. It asks
+// them then, and again a minute later if the machine is busy.
+func (p *pair) first(t *testing.T, path string) {
+	t.Helper()
+	p.log(t, path)
+	agenttest.Eventually(t, "the agent knows how the Envoys drain", func() bool {
+		x := p.applied(t, "MeshAccessLog", "log")
+		return !slices.ContainsFunc(x.Old, func(o api.OldProxy) bool { return o.DrainUnknown != "" })
+	})
+}
+
 // lines returns the number of lines of a log that the Envoys have written so far.
 func (p *pair) lines(t *testing.T, path string) int {
 	t.Helper()
@@ -34,6 +46,8 @@ func (p *pair) lines(t *testing.T, path string) int {
 		if status, body := e.Post("/reopen_logs"); status != http.StatusOK {
 			t.Fatalf("reopen_logs: %d %s", status, body)
 		}
+		before := flushes(t, e)
+		agenttest.Eventually(t, "Envoy has written its logs", func() bool { return flushes(t, e) >= before+10 })
 	}
 	count, steady := -1, 0
 	agenttest.Eventually(t, "the log does not grow", func() bool { // Envoy writes asynchronously
@@ -45,6 +59,14 @@ func (p *pair) lines(t *testing.T, path string) int {
 		return steady > 20
 	})
 	return count
+}
+
+// flushes returns how often an Envoy has begun to write the buffer of a log.
+func flushes(t *testing.T, e *envoytest.Process) int {
+	t.Helper()
+	_, body := e.Admin("/stats?filter=^filesystem.flushed_by_timer$")
+	_, n, _ := strings.Cut(strings.TrimSpace(body), ": ")
+	return atoi(t, n)
 }
 
 // effective waits until old connections have ended, and returns the last answer.
@@ -66,8 +88,7 @@ func TestEffective(t *testing.T) {
 	p := startPair(t, false, "--drain-time-s", "5", "--drain-strategy", "immediate", "--file-flush-interval-msec", "50")
 	dir := t.TempDir()
 	old, next := filepath.Join(dir, "old.log"), filepath.Join(dir, "new.log")
-	p.log(t, old)
-	p.applied(t, "MeshAccessLog", "log")
+	p.first(t, old)
 	l := startFlow(t, p.port, 4)
 	l.more(t, 200)
 	began := time.Now()
@@ -114,8 +135,7 @@ func TestEffectiveByDefault(t *testing.T) {
 	p := startPair(t, false, "--file-flush-interval-msec", "50")
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old.log")
-	p.log(t, old)
-	p.applied(t, "MeshAccessLog", "log")
+	p.first(t, old)
 	var clients [4]http.Client
 	get := func(n int) {
 		t.Helper()
@@ -166,13 +186,19 @@ func TestNotEffective(t *testing.T) {
 	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
 	agenttest.Do(t, err)
 	defer c.Close()
+	agenttest.Eventually(t, "Envoy has accepted the connection", func() bool {
+		_, body := p.web.Admin(fmt.Sprintf("/stats?filter=^listener.127.0.0.1_%d.downstream_cx_active$", p.port))
+		return strings.HasSuffix(body, ": 1\n")
+	})
 	p.log(t, filepath.Join(dir, "new.log"))
 	p.applied(t, "MeshAccessLog", "log")
-	x := p.effective(t, "log", "1s")
-	if x.State != api.StateDraining || x.OldTotal != 1 || x.Old[0].Name != "web" || x.Old[0].Connections == nil ||
-		*x.Old[0].Connections != 1 || !x.OldUntil.After(time.Now().Add(9*time.Minute)) {
-		t.Errorf("a connection is open: %+v", x)
-	}
+	agenttest.Eventually(t, "the connection is counted", func() bool {
+		x := p.effective(t, "log", "1s")
+		if x.State != api.StateDraining || !x.OldUntil.After(time.Now().Add(9*time.Minute)) {
+			t.Fatalf("a connection is open: %+v", x)
+		}
+		return x.OldTotal == 1 && x.Old[0].Name == "web" && x.Old[0].Connections != nil && *x.Old[0].Connections == 1
+	})
 	ended := time.AfterFunc(100*time.Millisecond, func() { c.Close() })
 	defer ended.Stop()
 	if x := p.effective(t, "log", "25s"); x.State != api.StateApplied || x.OldTotal != 0 {

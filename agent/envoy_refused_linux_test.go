@@ -221,9 +221,7 @@ func TestRefusedConnections(t *testing.T) {
 		}
 		return s.RefusedConnections[0].Count
 	}
-	if n := counted(); n != 3 {
-		t.Errorf("status counts %d refused connections, want 3", n)
-	}
+	agenttest.Eventually(t, "status counts 3 refused connections", func() bool { return counted() == 3 })
 
 	agenttest.Apply(t, a, p.Policy)
 	acknowledged()

@@ -23,9 +23,8 @@ func TestEndpointState(t *testing.T) {
 		agenttest.Do(t, err)
 		return x.Endpoints
 	}
-	if s := state(); s != nil {
-		t.Fatalf("with an Envoy: %+v", s)
-	}
+	agenttest.InSync(t, p.a, "default.backend") // the agent knows its inbound
+	agenttest.Eventually(t, "there is no state with an Envoy", func() bool { return state() == nil })
 	p.backend.Stop()
 	agenttest.Eventually(t, "the state is known", func() bool { return state() != nil })
 	if s := state(); s.State != resource.EndpointEnded || s.Reason != "its Envoy has ended" || len(s.Inbounds) > 0 ||
