@@ -42,7 +42,7 @@ func TestMemoryOfEdgeNode(t *testing.T) {
 	subscribeAll(t, filepath.Join(a.dir, "run", "xds.sock"), proxies, services)
 
 	t.Logf("%v of processor time until all proxies are served", a.cpu(t))
-	for late := time.Now().Add(time.Minute); ; <-time.After(100 * time.Millisecond) {
+	for late := time.Now().Add(agenttest.Patience); ; <-time.After(100 * time.Millisecond) {
 		resident, anonymous := a.status(t, "VmRSS"), a.status(t, "RssAnon")
 		if resident <= edgeResident*2/3 && anonymous <= edgeAnonymous { // after a trim
 			t.Logf("%.1f MiB resident, %.1f of them anonymous", resident/1024, anonymous/1024)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,13 +22,13 @@ func TestLoopThatHangs(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
 	agenttest.Write(t, filepath.Join(dir, "resources", "web.yaml"), agenttest.WebFile("a"))
-	var ahead atomic.Int64
+	clock := &hand{now: time.Now()} // so that the duration is exact
 	entered, release := make(chan struct{}), make(chan struct{})
 	var once, freed sync.Once
 	free := func() { freed.Do(func() { close(release) }) }
 	t.Cleanup(free)
 	r := agenttest.Up(t, dir, agent.Deps{
-		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		Now: clock.Now,
 		Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
 			once.Do(func() { close(entered) })
 			<-release
@@ -57,7 +56,7 @@ func TestLoopThatHangs(t *testing.T) {
 		t.Fatal("no config was asked for")
 	}
 	alive(200) // a running pass is not a hanging one
-	ahead.Store(int64(31 * time.Second))
+	clock.add(31 * time.Second)
 	alive(503, `"name":"reconcile"`, "one reconciliation takes 31s already", "restart the agent")
 	free()
 	if got := agenttest.Next(t, s, map[string]string{}); got != "a localhost:80" {

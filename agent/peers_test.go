@@ -169,10 +169,10 @@ func TestPoolAndFiles(t *testing.T) {
 	b := pooled(t, dir, "b", a.Addrs().Gossip.String())
 	has(t, b, poolMesh, "gossip:a")
 	has(t, b, poolTimeout, "file:"+file)
-	if got := checkOf(t, b); !strings.Contains(got, "pool resources not in force on this node: 1, "+
-		"the first is MeshTimeout/default/slow: this node has it from file:") {
-		t.Errorf("the check says %s", got)
-	}
+	agenttest.Eventually(t, "the check names the pool's resource, which may arrive later", func() bool {
+		return strings.Contains(checkOf(t, b), "pool resources not in force on this node: 1, "+
+			"the first is MeshTimeout/default/slow: this node has it from file:")
+	})
 	if rec, _ := a.Store().Snapshot().Get(poolTimeout); rec.Source.Kind != store.SourceAPI {
 		t.Errorf("the file of another node has come: %s", rec.Source)
 	}

@@ -54,18 +54,23 @@ func TestJoinAndLeave(t *testing.T) {
 	agenttest.Apply(t, b.Agent, agenttest.DataplaneText("default", "web", "127.0.0.9"))
 	has(t, a, poolWeb, "peer:b")
 	agenttest.Apply(t, a.Agent, timeoutText("slow", "20s"))
-	wait := func(q api.Wait) *api.Applied {
+	wait := func(q api.Wait) (got *api.Applied) {
 		t.Helper()
 		q.Type, q.Mesh, q.Name, q.Scope = "MeshTimeout", "default", "slow", api.ScopeMesh
-		got, err := a.Api().Wait(t.Context(), q)
-		agenttest.Do(t, err)
+		q.Timeout = agenttest.LongestWait
+		agenttest.Eventually(t, "all nodes have answered", func() bool {
+			var err error
+			got, err = a.Api().Wait(t.Context(), q)
+			agenttest.Do(t, err)
+			return got.State != api.StatePending
+		})
 		return got
 	}
-	if got := wait(api.Wait{Timeout: "15s"}); got.State != api.StateApplied || got.Nodes != 3 {
+	if got := wait(api.Wait{}); got.State != api.StateApplied || got.Nodes != 3 {
 		t.Errorf("a policy that is on all nodes: %+v", got)
 	}
 	agenttest.Remove(t, a.Agent, poolTimeout)
-	if got := wait(api.Wait{For: api.ForGone, Timeout: "15s"}); got.State != api.StateGone || got.Nodes != 3 {
+	if got := wait(api.Wait{For: api.ForGone}); got.State != api.StateGone || got.Nodes != 3 {
 		t.Errorf("gone: %+v", got)
 	}
 
@@ -118,10 +123,13 @@ func TestConflicts(t *testing.T) {
 		!strings.Contains(string(c.Resource), "30s") || c.Deleted {
 		t.Errorf("conflict %+v %s", c, c.Resource)
 	}
-	allNodes, err := b.Api().Conflicts(t.Context(), true)
-	agenttest.Do(t, err)
+	var allNodes *api.Conflicts
+	agenttest.Eventually(t, "both nodes answer", func() bool {
+		allNodes, err = b.Api().Conflicts(t.Context(), true)
+		agenttest.Do(t, err)
+		return allNodes.Nodes == 2 && len(allNodes.Unanswered) == 0
+	})
 	if len(allNodes.Items) != 1 || allNodes.Items[0].ID != c.ID || allNodes.Items[0].Resource != nil ||
-		allNodes.Nodes != 2 || len(allNodes.Unanswered) != 0 ||
 		!slices.Equal(allNodes.Items[0].FoundOn, []string{"a"}) {
 		t.Errorf("the other node lists %+v", allNodes)
 	}
@@ -199,16 +207,24 @@ func TestKeyChange(t *testing.T) {
 	var id string
 	id, err = rings[0].Add(fresh)
 	agenttest.Do(t, err)
-	got, err := agents[0].Api().Keyring(t.Context()) // the agent loads the file at once
-	agenttest.Do(t, err)
-	if len(got.Items) != 2 || got.File != paths[0] || got.Nodes != 3 || len(got.Unanswered) != 0 ||
+	keys := func(r *agenttest.Running) (got *api.Keyring) {
+		t.Helper()
+		agenttest.Eventually(t, "all nodes answer", func() bool {
+			var err error
+			got, err = r.Api().Keyring(t.Context()) // the agent loads the file at once
+			agenttest.Do(t, err)
+			return got.Nodes == 3 && len(got.Unanswered) == 0
+		})
+		return got
+	}
+	got := keys(agents[0])
+	if len(got.Items) != 2 || got.File != paths[0] ||
 		!reflect.DeepEqual(got.Items[0], api.PoolKey{Fingerprint: old[0], Loaded: true, Encrypts: true,
 			EncryptsOn: []string{"n1", "n2"}}) ||
 		!reflect.DeepEqual(got.Items[1], api.PoolKey{Fingerprint: id, Loaded: true, MissingOn: []string{"n1", "n2"}}) {
 		t.Errorf("keys after an addition on one node: %+v", got)
 	}
-	got, err = agents[1].Api().Keyring(t.Context())
-	agenttest.Do(t, err)
+	got = keys(agents[1])
 	if len(got.Items) != 2 || got.Items[1].Loaded || got.Items[1].Fingerprint != id ||
 		!slices.Equal(got.Items[1].MissingOn, []string{"n2"}) {
 		t.Errorf("keys on another node: %+v", got)

@@ -73,9 +73,8 @@ func TestProbes(t *testing.T) {
 	}
 	await("the workload responds with 500", "http", "unready [80]")
 	await("the workload responds with 500", "annotated", "unready [81]")
-	if got := state("tcp") + ", " + state("away"); got != "ready, ready" {
-		t.Error(got)
-	}
+	await("the workload accepts connections", "tcp", "ready")
+	await("no Envoy is connected", "away", "ready")
 	_, err = r.Api().Apply(t.Context(), []byte(strings.TrimSuffix(text("http", port, ""), "---\n")), false)
 	agenttest.Do(t, err)
 	await("an edited probe", "http", "ready")
