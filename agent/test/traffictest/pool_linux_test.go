@@ -49,7 +49,7 @@ func (p *pool) heal(list ...*machine) {
 }
 
 // sees waits until the Envoy of m considers the endpoints of o unhealthy, or healthy if unhealthy
-// is false.
+// is false. The endpoints of a dead machine disappear after some time.
 func (m *machine) sees(o *machine, unhealthy bool) {
 	m.t.Helper()
 	m.await(fmt.Sprintf("the Envoy counts %s as unhealthy: %t", o.name, unhealthy), func() bool {
@@ -57,7 +57,7 @@ func (m *machine) sees(o *machine, unhealthy bool) {
 		at := "shop::" + nodeV4(o.n) + ":8081::health_flags::"
 		i := strings.Index(string(b), at)
 		if err != nil || i < 0 {
-			return false
+			return err == nil && unhealthy
 		}
 		line, _, _ := strings.Cut(string(b)[i+len(at):], "\n")
 		return strings.Contains(line, "eds") == unhealthy

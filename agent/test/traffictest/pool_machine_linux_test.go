@@ -134,15 +134,7 @@ func (m *machine) await(what string, cond func() bool) {
 	m.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	late := time.NewTimer(90 * time.Second)
-	defer late.Stop()
-	for !cond() {
-		select {
-		case <-late.C:
-			m.t.Fatalf("%s: not in time: %s", m.name, what)
-		case <-tick.C:
-		}
-	}
+	agenttest.Await(m.t, m.name+": "+what, tick.C, cond)
 }
 
 func (m *machine) killAgent() {

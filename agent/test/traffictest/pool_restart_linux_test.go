@@ -1,7 +1,9 @@
 package traffictest_test
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -39,7 +41,14 @@ func TestRollingRestart(t *testing.T) {
 	for i, m := range rest {
 		m.stopAgent()
 		m.startAgent(rest[(i+1)%len(rest)].n)
-		m.has(dead.name+" as dead", "dataplanes", "default", dead.name, marked(resource.LivenessDead))
+		m.await(dead.name+" is dead or, 30 s after its death, removed", func() bool {
+			got, err := m.api.Get(t.Context(), "dataplanes", "default", dead.name)
+			var refused *api.Error
+			if errors.As(err, &refused) {
+				return refused.Status == http.StatusNotFound
+			}
+			return err == nil && marked(resource.LivenessDead)(got)
+		})
 		m.await("the Envoy is in sync with the new agent", func() bool {
 			got, err := m.api.Proxy(t.Context(), "default", m.name)
 			return err == nil && got.State == api.StateSynced
