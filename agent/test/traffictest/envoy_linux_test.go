@@ -149,6 +149,14 @@ func grown(before, now map[string]uint64) bool {
 	return false
 }
 
+// uses reports whether the Envoy has a healthy endpoint of the service shop at an address.
+func (p *proxy) uses(t testing.TB, endpoint string) bool {
+	t.Helper()
+	_, b, err := p.get("/clusters")
+	agenttest.Do(t, err)
+	return strings.Contains(string(b), "shop::"+endpoint+"::health_flags::healthy")
+}
+
 // awaitIdle waits until no config change is in progress: all clusters and listeners are warmed,
 // replaced ones have drained, and the worker has processed all earlier updates.
 func (p *proxy) awaitIdle(t testing.TB) {

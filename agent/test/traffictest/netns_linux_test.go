@@ -9,14 +9,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/model/virtualip"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // netns is an unnamed network namespace. One thread stays in it and runs the functions passed to
@@ -135,8 +136,12 @@ type network struct {
 	virtual map[int]bool
 }
 
-// networks is the number of networks of running tests.
-var networks atomic.Int32
+// networks is the number of networks of running tests. A network begins and ends with the lock, so
+// that none begins while another one checks that no namespace remains.
+var networks struct {
+	sync.Mutex
+	n int
+}
 
 // newNetwork creates the router with all addresses outside the mesh. It skips the test if the
 // system does not permit that.
@@ -151,11 +156,15 @@ func newNetwork(t testing.TB, addresses []string) *network {
 		}
 	}
 	var before []string
-	if networks.Add(1) == 1 {
+	networks.Lock()
+	if networks.n++; networks.n == 1 {
 		before = namespaces(t)
 	}
+	networks.Unlock()
 	t.Cleanup(func() {
-		if networks.Add(-1) > 0 {
+		networks.Lock()
+		defer networks.Unlock()
+		if networks.n--; networks.n > 0 {
 			return // a parallel test has namespaces
 		}
 		if after := namespaces(t); len(after) != 1 || len(before) > 1 {
@@ -230,7 +239,7 @@ func (n *netns) dial(at netip.AddrPort) (c net.Conn, err error) {
 	const first, last = 20000, 32767 // below the kernel's ephemeral ports
 	from := &net.TCPAddr{Port: first + int(n.port.Add(1))%(last-first)}
 	n.do(func() {
-		c, err = (&net.Dialer{LocalAddr: from, Timeout: 5 * time.Second, KeepAlive: -1}).Dial("tcp", at.String())
+		c, err = (&net.Dialer{LocalAddr: from, Timeout: agenttest.Patience, KeepAlive: -1}).Dial("tcp", at.String())
 	})
 	return c, err
 }

@@ -49,19 +49,18 @@ func TestTrafficProbes(t *testing.T) {
 		}
 		return strings.Join(out, "|")
 	}
+	// The agent computes configs after it has stored a result.
+	reaches := func(what, want string) {
+		t.Helper()
+		agenttest.Eventually(t, what+", and requests reach "+want, func() bool { return reached() == want })
+	}
 	w.apply(t, probed("backend-1", "/")+probed("backend-2", "/"))
 	await("backend-1", false)
-	if got := reached(); got != backends {
-		t.Errorf("both workloads are healthy: %s", got)
-	}
+	reaches("both workloads are healthy", backends)
 	w.apply(t, probed("backend-1", sick)+probed("backend-2", "/"))
 	await("backend-1", true)
-	if got := reached(); got != "backend-2/8080" {
-		t.Errorf("the first workload fails its probe: %s", got)
-	}
+	reaches("the first workload fails its probe", "backend-2/8080")
 	w.apply(t, probed("backend-1", "/")+probed("backend-2", "/"))
 	await("backend-1", false)
-	if got := reached(); got != backends {
-		t.Errorf("it has recovered: %s", got)
-	}
+	reaches("it has recovered", backends)
 }

@@ -103,11 +103,11 @@ func (r *replaced) command(t *testing.T, args ...string) (string, error) {
 // used waits until the client's Envoy has the endpoint, and considers it healthy.
 func (r *replaced) used(t *testing.T) {
 	t.Helper()
-	agenttest.Eventually(t, r.id+" is an endpoint", func() bool {
-		_, b, err := r.w.proxies["default.web"].get("/clusters")
-		return err == nil && strings.Contains(string(b), "shop::"+nodeV4(r.n)+":8081::health_flags::healthy")
-	})
+	agenttest.Eventually(t, r.id+" is an endpoint", func() bool { return r.w.proxies["default.web"].uses(t, r.at()) })
 }
+
+// at returns the address of the endpoint.
+func (r *replaced) at() string { return nodeV4(r.n) + ":8081" }
 
 // httpLoad is a load of concurrent requests over persistent connections.
 type httpLoad struct {
@@ -169,9 +169,21 @@ func (l *httpLoad) take() (total int, failed []time.Time, last string) {
 	return total, failed, last
 }
 
+// more waits until n more requests are sent.
+func (l *httpLoad) more(t *testing.T, n int) {
+	t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.total
+	}
+	from := count()
+	agenttest.Eventually(t, "more requests", func() bool { return count() >= from+n })
+}
+
 // TestTrafficRollingReplacement replaces three workloads behind two Envoys one after the other
-// under load. With a drain, no request fails. When the Envoy is killed instead, failures end within
-// a second.
+// under load. With a drain, no request fails. When the Envoy is killed instead, failures end when
+// its endpoint disappears, which is at once.
 func TestTrafficRollingReplacement(t *testing.T) {
 	w := quietWorld(t)
 	dir := agenttest.ShortDir(t)
@@ -196,6 +208,7 @@ func TestTrafficRollingReplacement(t *testing.T) {
 	}
 	w.proxies["default.web"] = startEnvoy(t, w.binary, w.net.nodes[2], bootstrap.Options{Mesh: "default", Name: "web",
 		XDSSocket: w.agent.Addrs().XDS}, "default.web", nowhere, time.Second)
+	w.proxies["default.web"].live(t)
 	for _, r := range shops {
 		r.used(t)
 	}
@@ -211,7 +224,7 @@ func TestTrafficRollingReplacement(t *testing.T) {
 	t.Run("with drain", func(t *testing.T) {
 		for _, r := range shops {
 			began := time.Now()
-			said := r.drain(t, "--wait", "--timeout", "20s")
+			said := r.drain(t, "--wait", "--timeout", "2m")
 			t.Logf("%s drained in %d ms: %s", r.id, time.Since(began).Milliseconds(), strings.TrimSpace(said))
 			if !strings.Contains(said, "is drained") {
 				t.Errorf("the command says %q", said)
@@ -231,7 +244,7 @@ func TestTrafficRollingReplacement(t *testing.T) {
 		var failed []time.Time
 		for ; total < 3000; rounds++ {
 			for _, r := range shops {
-				r.drain(t, "--wait", "--timeout", "20s")
+				r.drain(t, "--wait", "--timeout", "2m")
 				r.workload.Close()
 				r.serve()
 				r.drain(t, "--undo")
@@ -276,12 +289,14 @@ func TestTrafficRollingReplacement(t *testing.T) {
 		if got := o.retry(); got != "rows" {
 			t.Fatalf("before the drain it comes to %q", got)
 		}
-		out, err := r.command(t, "drain", "--bootstrap", r.envoy.bootstrap, "--wait", "--timeout", "500ms")
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != command.ExitTimeout ||
-			!strings.Contains(out, "has 1 active requests and TCP connections") {
-			t.Errorf("with an open connection: %v: %s", err, out)
-		}
+		agenttest.Eventually(t, "only the open connection remains", func() bool { // first there are requests, too
+			out, err := r.command(t, "drain", "--bootstrap", r.envoy.bootstrap, "--wait", "--timeout", "500ms")
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != command.ExitTimeout {
+				t.Fatalf("with an open connection: %v: %s", err, out)
+			}
+			return strings.Contains(out, "has 1 active requests and TCP connections")
+		})
 		if got := o.retry(); got != "rows" {
 			t.Errorf("while it drains, the connection comes to %q", got)
 		}
@@ -296,20 +311,24 @@ func TestTrafficRollingReplacement(t *testing.T) {
 		for _, r := range shops {
 			began := time.Now()
 			r.stop(syscall.SIGKILL)
+			client := w.proxies["default.web"]
+			agenttest.Eventually(t, r.id+" is no endpoint", func() bool { return !client.uses(t, r.at()) })
+			load.more(t, 50) // until the worker of the client's Envoy knows
+			gone := time.Now()
 			r.start()
 			r.used(t)
-			wait(time.Until(began.Add(time.Second)))
+			load.more(t, 200)
 			total, failed, last := load.take()
 			late := 0
 			for _, at := range failed {
-				if at.Sub(began) > time.Second {
+				if at.After(gone) {
 					late++
 				}
 			}
-			t.Logf("%s was killed: %d of %d requests failed", r.id, len(failed), total)
-			if late > 0 {
-				t.Errorf("%d requests failed later than a second after the kill, the last at %v: %s", late,
-					failed[len(failed)-1].Sub(began), last)
+			t.Logf("%s was killed, and was no endpoint after %v: %d of %d requests failed", r.id, gone.Sub(began),
+				len(failed), total)
+			if late > 0 || gone.Sub(began) > followWithin {
+				t.Errorf("after %v it was no endpoint, and %d later requests failed: %s", gone.Sub(began), late, last)
 			}
 		}
 	})

@@ -316,22 +316,31 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	_, err := w.agent.Store().Apply(b)
 	agenttest.Do(t, err)
 	w.now, w.vips = want, nil
-	if x, err := w.agent.Api().Wait(t.Context(), wait); err != nil || x.State == api.StatePending {
-		t.Fatalf("%+v, %v", x, err)
-	}
+	w.wait(t, wait)
 	for k := range want {
 		if k.Kind != "Mesh" {
 			continue
 		}
 		// A Mesh change can be applied in steps of several seconds each. Wait for the last one,
 		// because a later step would close connections.
-		x, err := w.agent.Api().Wait(t.Context(),
-			api.Wait{Type: k.Kind, Name: k.Name, For: api.ForApplied, Timeout: "25s"})
-		if err != nil || x.State != api.StateApplied {
-			t.Fatalf("%+v, %v", x, err)
+		x := w.wait(t, api.Wait{Type: k.Kind, Name: k.Name, For: api.ForApplied, Timeout: agenttest.LongestWait})
+		if x.State != api.StateApplied {
+			t.Fatalf("%+v", x)
 		}
 	}
 	return true
+}
+
+// wait repeats a request that waits for the effects of a change until there is an outcome.
+func (w *world) wait(t testing.TB, o api.Wait) (out *api.Applied) {
+	t.Helper()
+	agenttest.Eventually(t, fmt.Sprintf("%s/%s is %s", o.Type, o.Name, o.For), func() bool {
+		var err error
+		out, err = w.agent.Api().Wait(t.Context(), o)
+		agenttest.Do(t, err)
+		return out.State != api.StatePending
+	})
+	return out
 }
 
 // awaitIdle waits until every proxy has applied its config, or the accepted subset of it.
