@@ -22,10 +22,7 @@ import (
 // checks the counters of the API and metrics. On each stream, received lines must equal the
 // written, spooled, dropped, and pending lines.
 func TestAccessLogCounters(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Do(t, err)
-	away := l.Addr().String()
-	agenttest.Do(t, l.Close())
+	away := agenttest.FreeAddress(t)
 	w := newLogging(t)
 	w.log(w.file("web.log"), w.tcp(away))
 	w.start()

@@ -166,7 +166,7 @@ func TestAccessLogDeadBackend(t *testing.T) {
 	long := func(backend string) string {
 		return strings.Replace(backend, filler, strings.Repeat(filler+" ", 9)+filler, 1)
 	}
-	w.log(long(w.file("web.log")), long(w.tcp(l.Addr().String())), long(w.tcp("127.0.0.1:"+strconv.Itoa(freePort(t)))))
+	w.log(long(w.file("web.log")), long(w.tcp(l.Addr().String())), long(w.tcp(agenttest.FreeAddress(t))))
 	w.start()
 	w.startEnvoy()
 	w.inSync(logsTo("/run/access/nearside-default.web-"))
@@ -207,7 +207,7 @@ func TestAccessLogPolicyRemoved(t *testing.T) {
 	w := loggingToFile(t)
 	stop := w.load("a", 500)
 	w.more(300)
-	before := w.sent.Load() - 8 // requests in flight have no response yet
+	before := w.answered()
 	w.resource("log", "")
 	w.await("no listener logs any more", func() bool {
 		_, dump := w.envoy.Admin("/config_dump?resource=dynamic_listeners")

@@ -21,7 +21,15 @@ import (
 
 // request sends one request with the next number and returns the number.
 func (w *logging) request(c *http.Client, tag, path string) (int64, error) {
+	w.mu.Lock()
 	n, port := w.sent.Add(1), w.port
+	w.open[n] = true
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.open, n)
+		w.mu.Unlock()
+	}()
 	if w.other != 0 && n%2 == 0 {
 		port = w.other
 	}
@@ -110,6 +118,23 @@ func (w *logging) load(tag string, perSecond int) (stop func() int64) {
 	}
 }
 
+// answered waits until all requests sent so far are answered, and returns the number of the last.
+func (w *logging) answered() int64 {
+	w.t.Helper()
+	last := w.sent.Load()
+	w.await(fmt.Sprintf("%d requests are answered", last), func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for n := range w.open {
+			if n <= last {
+				return false
+			}
+		}
+		return true
+	})
+	return last
+}
+
 // more waits for n more requests.
 func (w *logging) more(n int64) {
 	w.t.Helper()
@@ -170,8 +195,9 @@ func (w *logging) exactlyOnce(name, tag string, from, to int64) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	limit := time.After(agenttest.Patience)
+	inWork := func(line string) bool { return !strings.HasSuffix(line, "\n") } // being written
 	for {
-		if numbers, torn = whole(w.lines(name), tag); missing() == 0 {
+		if numbers, torn = whole(w.lines(name), tag); missing() == 0 && !slices.ContainsFunc(torn, inWork) {
 			break
 		}
 		select {

@@ -70,7 +70,7 @@ func TestAccessLogRecords(t *testing.T) {
 	c := &otelCollector{got: map[string]int{}}
 	w := newLogging(t)
 	w.uid = 65533
-	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	at := agenttest.FreeAddress(t)
 	w.log("{type: OpenTelemetry, openTelemetry: {endpoint: '" + at + "', body: '%REQ(X-SEQ)%'}}")
 	w.start()
 	w.startEnvoy()

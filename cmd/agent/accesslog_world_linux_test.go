@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -32,6 +33,8 @@ type logging struct {
 	uid    int      // of the Envoy
 	extra  []string // settings of the agent
 	sent   atomic.Int64
+	mu     sync.Mutex
+	open   map[int64]bool // guarded by mu: numbers of the requests that are not answered
 	served *http.Server
 	behind int          // port of the service
 	slow   atomic.Int32 // number of requests that the service leaves unanswered
@@ -41,14 +44,6 @@ type logging struct {
 	envoy *envoytest.Process
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Do(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // newLogging prepares the environment. It does not start the agent or the Envoy.
 func newLogging(t *testing.T) *logging {
 	t.Helper()
@@ -56,8 +51,8 @@ func newLogging(t *testing.T) *logging {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that gives FIFOs to Envoys runs as root")
 	}
-	w := &logging{t: t, dir: agenttest.ShortDir(t), said: &lockedBuffer{}}
-	w.port = freePort(t)
+	w := &logging{t: t, dir: agenttest.ShortDir(t), said: &lockedBuffer{}, open: map[int64]bool{}}
+	w.port = agenttest.FreePort(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
 	w.served = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -19,7 +19,7 @@ import (
 
 // podCommand runs nearside in a pod, as its Envoy.
 const podCommand = `mount --bind "$1" "$2" && exec setpriv --reuid 5678 --regid 5678 --clear-groups "$0" ` +
-	`drain --bootstrap "$3" --wait --timeout 20s`
+	`drain --bootstrap "$3" --wait --timeout 2m`
 
 // drained is an instance of a service in a pod.
 type drained struct {
@@ -61,13 +61,16 @@ func TestPodsDrain(t *testing.T) {
 		}
 	}
 	w.extra = []string{"xds.pods=pods", "xds.access=[]"}
-	out, docs := freePort(t), "type: Mesh\nname: default\n"
+	// The requests in progress may take longer than the default of 15 s.
+	const long = "[{targetRef: {kind: Mesh}, default: {http: {requestTimeout: 2m}}}]"
+	out, docs := agenttest.FreePort(t), "type: Mesh\nname: default\n---\ntype: MeshTimeout\nmesh: default\nname: long\n"+
+		"spec: {targetRef: {kind: Mesh}, to: "+long+", from: "+long+"}\n"
 	shops := []*drained{{uid: "u-0", name: "api-0"}, {uid: "u-1", name: "api-1"}}
 	for _, d := range shops {
 		d.free = make(chan struct{})
 		w.behind = d.serve(t)
 		w.register(d.uid, "shop", d.name)
-		docs += "---\n" + strings.ReplaceAll(w.podDataplane(d.uid, "shop", d.name, freePort(t)), d.name+"_shop_", "api_shop_")
+		docs += "---\n" + strings.ReplaceAll(w.podDataplane(d.uid, "shop", d.name, agenttest.FreePort(t)), d.name+"_shop_", "api_shop_")
 	}
 	w.register("u-web", "shop", "web-0")
 	docs += "---\n" + w.podDataplane("u-web", "shop", "web-0", w.port) +
@@ -161,7 +164,7 @@ func TestPodsDrain(t *testing.T) {
 			t.Errorf("drain %v: exit code %d: %s%s", args, code, said.String(), errs.String())
 		}
 	}
-	command("3 proxies acknowledged that its endpoints are gone", "--timeout", "20s")
+	command("3 proxies acknowledged that its endpoints are gone", "--timeout", patience.String())
 	at := byOperator.served.Load()
 	more(own)
 	if n := byOperator.served.Load() - at; n > 4 { // those on their way, one for each client

@@ -2,12 +2,10 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,13 +83,13 @@ func TestPodsOverTheirSockets(t *testing.T) {
 			t.Skipf("skipped: a pod needs %s: %v", tool, err)
 		}
 	}
-	w.other = freePort(t)
+	w.other = agenttest.FreePort(t)
 	w.extra = []string{"xds.pods=pods", "xds.access=[]"}
 	w.register("u-web", "shop", "web-0")
 	w.register("u-api", "shop", "api-0")
 	w.resource("web", "type: Mesh\nname: default\n---\n"+w.podDataplane("u-web", "shop", "web-0", w.port)+"---\n"+
 		w.podDataplane("u-api", "shop", "api-0", w.other))
-	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	at := agenttest.FreeAddress(t)
 	c := &otelCollector{got: map[string]int{}}
 	defer c.serve(t, at)()
 	w.log(w.file("pods.log"), "{type: OpenTelemetry, openTelemetry: {endpoint: '"+at+"', body: '%REQ(X-SEQ)%'}}")
