@@ -89,8 +89,11 @@ func (l *lookups) end() (out lookedUp) {
 	return out
 }
 
-// duringKill reports whether all faults are of lookups that were in progress at one of the times.
-func (l *lookedUp) duringKill(killed []time.Time) bool {
+// kill is the time during which an agent was killed: from before the signal until after its end.
+type kill struct{ began, ended time.Time }
+
+// duringKill reports whether all faults are of lookups that were in progress during one of kills.
+func (l *lookedUp) duringKill(kills []kill) bool {
 	inProgress := func(fault string) bool {
 		m := regexp.MustCompile(`after ([0-9.]+) s at ([0-9.]+)$`).FindStringSubmatch(fault)
 		if m == nil {
@@ -99,9 +102,9 @@ func (l *lookedUp) duringKill(killed []time.Time) bool {
 		seconds, _ := strconv.ParseFloat(m[1], 64)
 		ended, _ := strconv.ParseFloat(m[2], 64)
 		const rounded = 0.002
-		return slices.ContainsFunc(killed, func(k time.Time) bool {
-			at := float64(k.UnixMicro()) / 1e6
-			return ended-seconds-rounded <= at && at <= ended+rounded
+		at := func(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+		return slices.ContainsFunc(kills, func(k kill) bool {
+			return ended-seconds-rounded <= at(k.ended) && at(k.began) <= ended+rounded
 		})
 	}
 	return len(l.Faults) == l.Failed && !slices.ContainsFunc(l.Faults, func(f string) bool { return !inProgress(f) })

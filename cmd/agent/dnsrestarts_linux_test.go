@@ -215,16 +215,18 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 		p.look("options single-request\n", 50, names...)},
 		"tcp": {p.look("options use-vc\n", 30, names...)}}
 	began, away := time.Now(), time.Duration(0)
-	var killed []time.Time
+	var kills []kill
 	for i := range restarts {
 		sig := syscall.SIGTERM
 		if i%5 == 4 {
 			sig = syscall.SIGKILL
-			killed = append(killed, time.Now())
 		}
 		stopped := time.Now()
 		if code := p.agent.end(sig); sig == syscall.SIGTERM && code != 0 {
 			t.Errorf("restart %d: exit code %d", i, code)
+		}
+		if sig == syscall.SIGKILL {
+			kills = append(kills, kill{began: stopped, ended: time.Now()})
 		}
 		p.start()
 		away = max(away, time.Since(stopped))
@@ -241,7 +243,7 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 			got := l.end()
 			total += got.Asked
 			t.Logf("%s: %+v", network, got)
-			if network == "tcp" && got.duringKill(killed) {
+			if network == "tcp" && got.duringKill(kills) {
 				got.Failed = 0
 			}
 			if got.Failed > 0 || got.Asked == 0 {
@@ -309,15 +311,19 @@ func TestDNSWithoutAHolder(t *testing.T) {
 	killed := time.Now()
 	p.agent.end(syscall.SIGKILL)
 	for asked := false; !asked; {
+		wait, last := 100*time.Millisecond, time.Since(killed) > 3*time.Second
+		if last { // a query that is sent now reaches the real server, however slow this machine is
+			wait = patience
+		}
 		p.within(func() error {
-			m, _, err := (&mdns.Client{Timeout: 100 * time.Millisecond}).Exchange(new(mdns.Msg).SetQuestion("real.example.",
-				mdns.TypeA), realServerAddr+":53")
-			asked = err == nil && len(m.Answer) == 1
+			m, _, err := (&mdns.Client{Timeout: wait}).Exchange(new(mdns.Msg).SetQuestion("real.example.", mdns.TypeA),
+				realServerAddr+":53")
+			if asked = err == nil && len(m.Answer) == 1; last && !asked {
+				t.Errorf("the real server is not asked again: %v %v", m, err)
+				asked = true
+			}
 			return nil
 		})
-		if time.Since(killed) > 3*time.Second {
-			t.Fatal("the real server is not asked again")
-		}
 	}
 	t.Logf("the real server answered %v after the kill", time.Since(killed).Round(time.Millisecond))
 }
