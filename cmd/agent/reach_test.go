@@ -57,7 +57,7 @@ func clustersOf(socket string, node *core.Node) (names []string, end func(), err
 		return nil, nil, err
 	}
 	end = func() { cancel(); conn.Close() }
-	late := time.AfterFunc(20*time.Second, cancel)
+	late := time.AfterFunc(patience, cancel)
 	defer late.Stop()
 	s, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err == nil {

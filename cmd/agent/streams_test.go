@@ -101,7 +101,9 @@ func TestThousandStreams(t *testing.T) {
 		strings.Contains(out, "disconnected") {
 		t.Errorf("exit code %d; some are not served", code)
 	}
-	write(t, dir+"/resources/all.yaml", strings.ReplaceAll(b.String(), "port: 80,", "port: 81,"))
+	// In one step: the agent must not read a part of it, without some of the proxies.
+	write(t, dir+"/all.yaml", strings.ReplaceAll(b.String(), "port: 80,", "port: 81,"))
+	agenttest.Do(t, os.Rename(dir+"/all.yaml", dir+"/resources/all.yaml"))
 	changed.Wait()
 	close(failed)
 	for err := range failed {

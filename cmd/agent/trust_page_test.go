@@ -32,9 +32,6 @@ var (
 		`revision \d+|127\.0\.0\.1:\d+|-?\b\d+(\.\d+)?(ms|s|m)\b|\bsame\b|[ \t]+`)
 )
 
-// pageTime limits each wait.
-const pageTime = 30 * time.Second
-
 // TestTrustPage runs all commands of docs/trust.md, and compares their output with the page, except
 // for keys, times, addresses, and column widths.
 func TestTrustPage(t *testing.T) {
@@ -117,7 +114,7 @@ func (p *trustPage) step(line, want string) {
 	}
 	reads := strings.HasPrefix(line, "nearside trust show") || strings.HasPrefix(line, "nearside members")
 	got := ""
-	for end := time.Now().Add(pageTime); ; {
+	for end := time.Now().Add(patience); ; {
 		got = strings.TrimSuffix(p.run(line), "\n")
 		if steadyPage(got) == steadyPage(want) || !reads || time.Now().After(end) {
 			break
@@ -190,9 +187,9 @@ func (p *trustPage) until(what string, ok func() bool) {
 	p.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(pageTime); !ok(); {
+	for end := time.Now().Add(patience); !ok(); {
 		if time.Now().After(end) {
-			p.t.Fatalf("not within %s: %s", pageTime, what)
+			p.t.Fatalf("not within %s: %s", patience, what)
 		}
 		<-tick.C
 	}
