@@ -127,7 +127,11 @@ func TestWait(t *testing.T) {
 
 	d.must(fmt.Sprintf(slowDoc, 8), "apply", "-f", "-")
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: route: bad timeout\n")
-	code, out, errs := d.nearside("", "wait", "mt/slow", "-o", "json")
+	var code int
+	agenttest.Eventually(t, "the agent has decided what the proxy gets instead", func() bool { // after the rejection
+		code, out, errs = d.nearside("", "wait", "mt/slow", "-o", "json")
+		return code != command.ExitNo || strings.Contains(errs, "; Envoy gets the version with revision 3")
+	})
 	var doc api.Applied
 	if err := json.Unmarshal([]byte(out), &doc); code != command.ExitNo || err != nil ||
 		doc.State != api.StateRejected || doc.RejectedTotal != 1 {
