@@ -284,11 +284,11 @@ spec:
 	f := startFlood(t, netip.AddrPortFrom(own, 0), netip.AddrPortFrom(own, at.Port()), rate,
 		floodName{"db.example.com", "NOERROR 24"}, floodName{"secret.mesh", "NXDOMAIN"}, floodName{"api.mesh", "NOERROR 24"})
 	f.answers(rate / 10)
-	var killed []kill
+	var killed []span
 	for i := range kills {
 		began := time.Now()
 		d.end(syscall.SIGKILL)
-		killed = append(killed, kill{began: began, ended: time.Now()})
+		killed = append(killed, span{began: began, ended: time.Now()})
 		d = start(t, dir, set...)
 		f.answers(rate / 10)
 		if i%2 == 0 { // otherwise the next kill may come before the Envoy is back
@@ -299,7 +299,7 @@ spec:
 	t.Logf("%d kills: %d queries, %d failed, %d lost", kills, f.sent, f.failed, len(lost))
 	read := make([]int, len(killed))
 	for _, at := range lost {
-		i := slices.IndexFunc(killed, func(k kill) bool {
+		i := slices.IndexFunc(killed, func(k span) bool {
 			return at.After(k.began.Add(-reading)) && at.Before(k.ended)
 		})
 		if i >= 0 && read[i] < excused {

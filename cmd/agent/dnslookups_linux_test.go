@@ -89,11 +89,37 @@ func (l *lookups) end() (out lookedUp) {
 	return out
 }
 
-// kill is the time during which an agent was killed: from before the signal until after its end.
-type kill struct{ began, ended time.Time }
+// span is a time, for example that of a kill: from before the signal until after the end.
+type span struct{ began, ended time.Time }
 
-// duringKill reports whether all faults are of lookups that were in progress during one of kills.
-func (l *lookedUp) duringKill(kills []kill) bool {
+// watchPauses watches for times in which this process does not run, because the machine stands
+// still, until the returned function is called.
+func watchPauses() func() []span {
+	var found []span
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		over := false
+		for last := time.Now(); !over; {
+			select {
+			case <-stop:
+				over = true
+			case <-tick.C:
+			}
+			now := time.Now()
+			if now.Sub(last) > 500*time.Millisecond {
+				found = append(found, span{began: last, ended: now})
+			}
+			last = now
+		}
+	}()
+	return func() []span { close(stop); <-ended; return found }
+}
+
+// during reports whether all faults are of lookups that were in progress during one of spans.
+func (l *lookedUp) during(spans []span) bool {
 	inProgress := func(fault string) bool {
 		m := regexp.MustCompile(`after ([0-9.]+) s at ([0-9.]+)$`).FindStringSubmatch(fault)
 		if m == nil {
@@ -103,7 +129,7 @@ func (l *lookedUp) duringKill(kills []kill) bool {
 		ended, _ := strconv.ParseFloat(m[2], 64)
 		const rounded = 0.002
 		at := func(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
-		return slices.ContainsFunc(kills, func(k kill) bool {
+		return slices.ContainsFunc(spans, func(k span) bool {
 			return ended-seconds-rounded <= at(k.ended) && at(k.began) <= ended+rounded
 		})
 	}

@@ -70,7 +70,8 @@ func TestPodsDrain(t *testing.T) {
 		d.free = make(chan struct{})
 		w.behind = d.serve(t)
 		w.register(d.uid, "shop", d.name)
-		docs += "---\n" + strings.ReplaceAll(w.podDataplane(d.uid, "shop", d.name, agenttest.FreePort(t)), d.name+"_shop_", "api_shop_")
+		pod := w.podDataplane(d.uid, "shop", d.name, agenttest.FreePort(t))
+		docs += "---\n" + strings.ReplaceAll(pod, d.name+"_shop_", "api_shop_")
 	}
 	w.register("u-web", "shop", "web-0")
 	docs += "---\n" + w.podDataplane("u-web", "shop", "web-0", w.port) +

@@ -42,4 +42,4 @@ with ThreadPoolExecutor(400) as pool:
         if i % (rate // 2) == 0:
             print("going on", flush=True)
         time.sleep(max(0, due - time.monotonic()))
-print(json.dumps({"asked": asked, "failed": len(faults), "slowest": slowest, "overASecond": slow, "faults": faults[:5]}))
+print(json.dumps({"asked": asked, "failed": len(faults), "slowest": slowest, "overASecond": slow, "faults": faults[:300]}))
