@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
@@ -55,34 +54,6 @@ func TestUnreachable(t *testing.T) {
 	cancel()
 	if _, err := client.New(silent, 0).Status(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("a canceled call: %v", err)
-	}
-}
-
-// TestSignsOfLife checks that a call can exceed its timeout while the agent sends progress
-// responses.
-func TestSignsOfLife(t *testing.T) {
-	path, l := listen(t)
-	serve(t, l, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(api.ProgressHeader) == "" {
-			t.Error("no signs of life are asked for")
-		}
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for _, sign := range []string{api.ProgressWaits, "1/40", "2/40", "what", "4/40", "5/40", "6/40", "7/40"} {
-			w.Header().Set(api.ProgressHeader, sign)
-			w.WriteHeader(http.StatusProcessing)
-			<-tick.C
-		}
-		fmt.Fprint(w, `{"changes":[]}`)
-	})
-	c := client.New(path, 700*time.Millisecond)
-	var reported []string
-	c.Progress = func(done, all int) { reported = append(reported, fmt.Sprintf("%d/%d", done, all)) }
-	if _, err := c.Apply(t.Context(), []byte("{}"), true, "items", "patch"); err != nil {
-		t.Error(err)
-	}
-	if got := strings.Join(reported, " "); got != "0/0 1/40 2/40 4/40 5/40 6/40 7/40" {
-		t.Errorf("told %s", got)
 	}
 }
 
