@@ -162,7 +162,8 @@ func TestEnter(t *testing.T) {
 	r := runUI(t, env, "--write")
 	lines := func(n int) func(string) bool { return func(s string) bool { return strings.Count(s, "\n") >= n } }
 	r.out.until(t, "a URL", lines(1))
-	agenttest.Contains(t, r.errs.String(), "(with write access)", "press Enter for a new URL, Ctrl-C to stop")
+	agenttest.Contains(t, r.errs.until(t, "what Enter does", lines(2)), "(with write access)",
+		"press Enter for a new URL, Ctrl-C to stop")
 	_, err := keyboard.Write([]byte("\n"))
 	agenttest.Do(t, err)
 	links := strings.Fields(r.out.until(t, "a second URL", lines(2)))
