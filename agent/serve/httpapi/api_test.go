@@ -30,6 +30,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/edgesapi"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -133,7 +134,7 @@ func (a *testAPI) serve(l net.Listener, network, addr string) (stop func()) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, addr)
 	}}
-	a.http = &http.Client{Transport: tr, Timeout: 20 * time.Second}
+	a.http = &http.Client{Transport: tr, Timeout: agenttest.Patience}
 	stop = sync.OnceFunc(func() {
 		tr.CloseIdleConnections()
 		cancel()
