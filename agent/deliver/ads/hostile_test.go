@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -30,27 +31,29 @@ func isRoot() bool { return os.Getuid() == 0 }
 // TestClientThatNeverReads: such a client delays neither Publish nor other clients, and its stream
 // is closed.
 func TestClientThatNeverReads(t *testing.T) {
-	log := newStreamLog()
-	a := startAgent(t, options{Handler: log, AckTimeout: 500 * time.Millisecond})
-	a.Ready()
-	stuck := a.delta("default.stuck")
-	stuck.subscribe(lds)
-	key := (<-log.opened).Key
-	c := a.delta("default.web")
-	c.subscribe(lds)
-	<-log.opened
-	big := strings.Repeat("x", 1<<20) // larger than the client's flow-control windows
-	for i := range 50 {
-		a.give(key, config("LDS:l="+fmt.Sprint(i)+big))
-		a.push(config(fmt.Sprintf("LDS:l=%d", i)))
-		c.wantAck(fmt.Sprintf("LDS l=%d", i))
-	}
-	if s := <-log.closed; s.Key != key {
-		t.Fatalf("closed %v, want the client that is stuck", s.Key)
-	}
-	stuck.end(codes.DeadlineExceeded, "neither acknowledged")
-	a.push(config("LDS:l=end"))
-	c.wantAck("LDS l=end")
+	synctest.Test(t, func(t *testing.T) {
+		log := newStreamLog()
+		m := startInMemory(t, options{Handler: log, AckTimeout: time.Minute})
+		stuck := deltaOn(t, m.dial(), nodeOf("default.stuck"))
+		stuck.subscribe(lds)
+		key := (<-log.opened).Key
+		c, got, end := m.connect()
+		big := strings.Repeat("x", 1<<20) // larger than the client's flow-control windows
+		for i := range 50 {
+			m.Publish(map[node.Key]rollout.Config{
+				key: {Sealed: config("LDS:l=" + fmt.Sprint(i) + big), LastStream: everyStream}})
+			m.pass(config(fmt.Sprintf("LDS:l=%d", i)))
+			c.ack(one(t, got, fmt.Sprintf("LDS l=%d", i)))
+			time.Sleep(time.Second) // less than a minute for all
+		}
+		if s := <-log.closed; s.Key != key {
+			t.Fatalf("closed %v, want the client that is stuck", s.Key)
+		}
+		stuck.end(codes.DeadlineExceeded, "neither acknowledged")
+		m.pass(config("LDS:l=end"))
+		c.ack(one(t, got, "LDS l=end"))
+		leave(c, end)
+	})
 }
 
 // TestSilentStream: a stream without a first request is closed.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -105,20 +106,30 @@ func TestLateNode(t *testing.T) {
 // TestNodeVanishes: a client whose Dataplane is deleted retains its resources until the server
 // answers it.
 func TestNodeVanishes(t *testing.T) {
-	a := servingWith(t, config("LDS:l=1"), options{UnknownGrace: 100 * time.Millisecond})
-	c := a.delta("default.web")
-	c.subscribe(lds)
-	c.wantAck("LDS l=1")
-	a.push(nil)
-	if p := a.status("default.web"); p.State != api.StateUnknown {
-		t.Errorf("state %q", p.State)
-	}
-	a.push(config("LDS:l=2"))
-	c.wantAck("LDS l=2")
-	a.push(nil)
-	if resp, err := c.str.Recv(); status.Code(err) != codes.NotFound {
-		t.Errorf("got %v %v, want the end", resp, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := startInMemory(t, options{UnknownGrace: 10 * time.Second})
+		c, got, end := m.connect()
+		m.pass(config("LDS:l=1"))
+		c.ack(one(t, got, "LDS l=1"))
+		m.pass(nil)
+		if p := m.Status()[0]; p.State != api.StateUnknown {
+			t.Errorf("state %q", p.State)
+		}
+		time.Sleep(9 * time.Second)
+		nothing(t, got, "within its grace period")
+		m.pass(config("LDS:l=2"))
+		c.ack(one(t, got, "LDS l=2"))
+		time.Sleep(time.Minute)
+		m.pass(nil)
+		time.Sleep(9 * time.Second)
+		if p := m.Status()[0]; p.State != api.StateUnknown {
+			t.Errorf("state %q", p.State)
+		}
+		nothing(t, got, "within its second grace period")
+		if err := <-end; status.Code(err) != codes.NotFound {
+			t.Errorf("got %v, want the end", err)
+		}
+	})
 }
 
 func TestBadNode(t *testing.T) {
