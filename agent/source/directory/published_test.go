@@ -52,7 +52,7 @@ func TestPublishedUntilInPool(t *testing.T) {
 	w.Want("a@a.yaml b@a.yaml")
 	before := w.content("a b", "")
 	inPool.Store(true)
-	w.write("a.yaml", agenttest.Meshes("a+"))
+	w.replace("a.yaml", agenttest.Meshes("a+"))
 	w.write("c.yaml", agenttest.Meshes("c"))
 	after := w.content("a c", "")
 	if before.Digest == after.Digest || !after.Since.After(before.Since) {

@@ -157,6 +157,32 @@ func TestDirStaysHollow(t *testing.T) {
 	}
 }
 
+// TestDirFileInParts writes a file in valid parts. Parts that lack an earlier resource are not
+// applied until the file is 20 ms old.
+func TestDirFileInParts(t *testing.T) {
+	withUnwatched(t, func(t *testing.T, u *unwatched) {
+		write := func(names ...string) {
+			t.Helper()
+			agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes(names...))
+			u.look(os.Chtimes(u.path("a.yaml"), time.Time{}, time.Now()))
+		}
+		write("a+")
+		later(19 * time.Millisecond)
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		write("a+", "b+")
+		u.holds("a+@a.yaml b+@a.yaml z@z.yaml")
+		later(time.Hour)
+		write("a+")
+		later(19 * time.Millisecond)
+		u.holds("a+@a.yaml b+@a.yaml z@z.yaml")
+		if agenttest.Flapped(u.store, agenttest.MeshKey("b")) {
+			t.Error("a resource was deleted before the file was complete")
+		}
+		later(20 * time.Millisecond)
+		u.holds("a+@a.yaml z@z.yaml")
+	})
+}
+
 // TestDirRemovedWithoutNextStep checks that a removed file counts as gone after 45 ms without
 // events, and not only after 150 ms.
 func TestDirRemovedWithoutNextStep(t *testing.T) {
@@ -166,6 +192,7 @@ func TestDirRemovedWithoutNextStep(t *testing.T) {
 	left := make(chan time.Duration, 100)
 	var source *directory.Source
 	source = directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s,
+		Ceiling: agenttest.Patience, // an event counts this long, also if a busy machine delays the scan
 		Scanned: func() {
 			for _, f := range source.Files() {
 				if f.Missing == api.MissingVanished {

@@ -14,7 +14,8 @@ import (
 
 func TestDirBadFileKeepsLastGood(t *testing.T) {
 	dir, s := t.TempDir(), agenttest.Memory(t)
-	w := watch(t, dir, s, nil)
+	retain := func(o *directory.Options) { o.Retain = time.Hour } // a write empties the file for a moment
+	w := watch(t, dir, s, retain)
 	w.write("a.yaml", agenttest.Meshes("a", "b"))
 	w.write("z.yaml", agenttest.Meshes("z"))
 	w.Want("a@a.yaml b@a.yaml z@z.yaml")
@@ -30,7 +31,7 @@ func TestDirBadFileKeepsLastGood(t *testing.T) {
 
 	// Also after a restart.
 	w.stop()
-	w = watch(t, dir, s, nil)
+	w = watch(t, dir, s, retain)
 	if f := w.faulty("a.yaml", "nonsense"); !f.Stale || f.Resources != 2 || f.Loaded.IsZero() {
 		t.Errorf("status after a restart: %+v", f)
 	}
@@ -87,16 +88,15 @@ func TestDirDuplicates(t *testing.T) {
 }
 
 func TestDirMove(t *testing.T) {
-	// A file waits for the end of another file's grace time to take over a resource; no writer pauses
-	// for that long here.
+	// A file waits for the end of another file's grace time to take over a resource.
 	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Retain = 250 * time.Millisecond })
-	w.write("b.yaml", agenttest.Meshes("x", "b"))
+	w.replace("b.yaml", agenttest.Meshes("x", "b"))
 	w.Want("b@b.yaml x@b.yaml")
 	for _, to := range []string{"a", "c"} { // before and after it in path order
-		w.write(to+".yaml", agenttest.Meshes("x"))
-		w.write("b.yaml", agenttest.Meshes("b"))
+		w.replace(to+".yaml", agenttest.Meshes("x"))
+		w.replace("b.yaml", agenttest.Meshes("b"))
 		w.Want("b@b.yaml x@" + to + ".yaml")
-		w.write("b.yaml", agenttest.Meshes("b", "x"))
+		w.replace("b.yaml", agenttest.Meshes("b", "x"))
 		agenttest.Do(t, os.Remove(w.path(to+".yaml")))
 		w.Want("b@b.yaml x@b.yaml")
 	}
