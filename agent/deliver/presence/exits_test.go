@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/presence"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestExits starts processes, and checks that the end of each is reported once, whether it ends
@@ -50,7 +51,7 @@ func TestExits(t *testing.T) {
 			if got != want {
 				t.Fatalf("process %d has ended, want %d", got, want)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(agenttest.Patience):
 			t.Fatalf("the end of process %d is not reported", want)
 		}
 	}

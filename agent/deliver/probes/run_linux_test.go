@@ -52,11 +52,11 @@ func listen(t *testing.T) net.Listener {
 func TestRun(t *testing.T) {
 	gone := listen(t)
 	refused := netip.MustParseAddrPort(gone.Addr().String())
-	gone.Close()
 	ok := workload(t, listen(t), "HTTP/1.1 204 No Content\r\n\r\n")
 	moved := workload(t, listen(t), "HTTP/1.0 302 Found\r\n\r\n")
 	sick := workload(t, listen(t), "HTTP/1.1 503 Service Unavailable\r\n\r\n")
 	other := workload(t, listen(t), strings.Repeat("SSH-2.0 ", 1000))
+	gone.Close() // after the others are open, so that none of them has its port
 	self := access.Peer{Local: true, PID: int32(os.Getpid())}
 	for _, c := range []struct {
 		name  string
@@ -76,7 +76,11 @@ func TestRun(t *testing.T) {
 		{"another PID namespace", access.Peer{Local: true}, resource.Probe{Workload: ok}, "not visible"},
 		{"no such process", access.Peer{Local: true, PID: 1 << 30}, resource.Probe{Workload: ok}, "no such file"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		patience := 2 * time.Minute // also on a busy machine
+		if c.want == "timeout" {
+			patience = 300 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		err := run(ctx, c.peer, &c.probe)
 		cancel()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -115,7 +119,7 @@ func TestRunInNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := workload(t, l, "HTTP/1.1 200 OK\r\n\r\n")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	there, here := access.Peer{Local: true, PID: int32(cmd.Process.Pid)}, access.Peer{Local: true, PID: int32(os.Getpid())}
 	for _, path := range []string{"", "/ready"} {
