@@ -15,7 +15,8 @@ import (
 const holderVariable = "HOLD_TEST_HOLDER"
 
 func holdUntilIdle(dir string) int {
-	err := Serve(context.Background(), dir, ServeOptions{Idle: 20 * time.Millisecond})
+	// On a busy machine, the agent may need a while to connect.
+	err := Serve(context.Background(), dir, ServeOptions{Idle: time.Second})
 	if err != nil && err != ErrHeldElsewhere {
 		return 1
 	}

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -49,26 +48,16 @@ type node struct {
 func newNode(t *testing.T) *node {
 	n := &node{t: t, dir: t.TempDir()}
 	ctx, stop := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := hold.Serve(ctx, n.dir, hold.ServeOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { stop(); wg.Wait() })
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(time.Minute)
-	for {
-		if _, err := os.Stat(filepath.Join(n.dir, "hold.sock")); err == nil {
-			return n
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("the holder does not serve")
-		}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- hold.Serve(ctx, n.dir, hold.ServeOptions{Ready: func() { close(ready) }}) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		stop()
+		t.Fatalf("the holder has ended: %v", err)
 	}
+	t.Cleanup(func() { stop(); do(t, <-ended) })
+	return n
 }
 
 // agent starts an agent. It returns the agent's Book and a function that ends the agent.

@@ -159,7 +159,9 @@ func TestOtherNamespace(t *testing.T) {
 func TestWildcardAddress(t *testing.T) {
 	n := newNode(t)
 	book, end := n.agent()
-	s := open(t, book, sockets.Here, loopback, 1)
+	// A port that is free at all addresses: a connection from another address may have one that is
+	// free at loopback.
+	s := open(t, book, sockets.Here, netip.MustParseAddrPort("0.0.0.0:0"), 1)
 	port := s.Addr().Port()
 	do(t, s.Close())
 	for _, ip := range []string{"0.0.0.0", "127.0.0.1", "0.0.0.0"} {
