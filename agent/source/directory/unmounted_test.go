@@ -79,5 +79,6 @@ func TestUnmountedAtStart(t *testing.T) {
 	changed, stop = s.Watch()
 	defer stop()
 	w.write("b/"+kubernetes.Marker, "") // the watcher says that there are no pods
+	w.source.Rescan()                   // as polls do: the marker causes no scan
 	agenttest.Await(t, "the pod is gone", changed, func() bool { return pods(s) == 0 })
 }
