@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,13 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	Await(t, what, tick.C, holds)
+}
+
+// Loopback returns a random address of the loopback network, which no other test has. Clients have
+// 127.0.0.1, so no connection takes a port of the address before a test listens there, as it can
+// take a free port of 127.0.0.1. The port must be below the ephemeral ones.
+func Loopback() string {
+	return fmt.Sprintf("127.%d.%d.%d", 64+rand.IntN(128), rand.IntN(256), 1+rand.IntN(254))
 }
 
 // ShortDir returns a temporary directory with a path short enough for sockets.

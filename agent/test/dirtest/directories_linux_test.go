@@ -138,7 +138,7 @@ type node struct {
 	envoy  *envoytest.Process
 	dir    string
 	set    []string
-	port   int // of the Envoy
+	ip     string // of the Envoy and the collector
 	sender net.Conn
 	sent   []string // requests to the Envoy
 	spool  string   // address of the collector
@@ -150,8 +150,8 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{dir: agenttest.Home(t), port: freePort(t), spool: fmt.Sprintf("127.0.0.1:%d", freePort(t)),
-		below: t.TempDir()}
+	n := &node{dir: agenttest.Home(t), ip: agenttest.Loopback(), below: t.TempDir()}
+	n.spool = n.ip + ":9000"
 	n.set = []string{"dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1", "dns.queryLog.sample=1",
 		`accessLog.receivers=[{name: one, address: "127.0.0.1:0", file: receiver/one.log}]`}
 	n.r = agenttest.Up(t, n.dir, agent.Deps{}, n.set...)
@@ -169,11 +169,11 @@ func newNode(t *testing.T) *node {
 	agenttest.Apply(t, n.r.Agent, fmt.Sprintf(`type: Mesh
 name: default
 ---
-{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.1, inbound: [{port: %d, servicePort: %d, tags: {kuma.io/service: web, kuma.io/protocol: http}}]}}
+{type: Dataplane, mesh: default, name: web, networking: {address: %s, inbound: [{port: 10080, servicePort: %d, serviceAddress: 127.0.0.1, tags: {kuma.io/service: web, kuma.io/protocol: http}}]}}
 ---
 {type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {backends: [
 {type: File, file: {path: %s/logs/access/web.log, rotation: {}, %s}}, {type: Tcp, tcp: {address: '%s', %s}}]}}]}}
-`, n.port, l.Addr().(*net.TCPAddr).Port, n.dir, format, n.spool, format))
+`, n.ip, l.Addr().(*net.TCPAddr).Port, n.dir, format, n.spool, format))
 	admin := filepath.Join(filepath.Dir(n.r.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default.web.sock")
 	n.envoy = envoytest.Start(t, envoytest.Find(t), admin, func(admin string) ([]byte, error) {
 		return bootstrap.Render(bootstrap.Options{Mesh: "default", Name: "web", XDSSocket: n.r.Addrs().XDS,
@@ -184,14 +184,6 @@ name: default
 	agenttest.Do(t, err)
 	t.Cleanup(func() { n.sender.Close() })
 	return n
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Do(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // directories returns the directories of all logs.
@@ -212,7 +204,7 @@ func (n *node) send(t *testing.T, batch string) {
 	t.Helper()
 	for i := range each {
 		name := fmt.Sprintf("%s-%d", batch, i)
-		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", n.port, name))
+		resp, err := http.Get(fmt.Sprintf("http://%s:10080/%s", n.ip, name))
 		agenttest.Do(t, err)
 		resp.Body.Close()
 		n.sent = append(n.sent, "access /"+name)
@@ -270,8 +262,9 @@ func (n *node) await(t *testing.T, batch string, kinds ...string) {
 		}
 		return out
 	}
-	late := time.After(30 * time.Second)
-	for tick := time.NewTicker(50 * time.Millisecond); len(wrong()) > 0; {
+	tick, late := time.NewTicker(50*time.Millisecond), time.After(agenttest.Patience)
+	defer tick.Stop()
+	for len(wrong()) > 0 {
 		n.envoy.Post("/reopen_logs") // flushes
 		select {
 		case <-tick.C:

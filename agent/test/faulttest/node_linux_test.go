@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,9 +15,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
-
-// limit is the timeout for events that must happen, long enough for a busy machine.
-const limit = 20 * time.Second
 
 // node is an agent, run as the program, with separate directories.
 type node struct {
@@ -33,15 +29,10 @@ type node struct {
 	ended chan struct{} // closed when the process ends; nil before the first start
 }
 
-// nodes numbers the nodes of this process.
-var nodes atomic.Uint32
-
 // newNode prepares an agent with the given settings.
 func newNode(t testing.TB, set ...string) *node {
 	t.Helper()
-	pid := os.Getpid()
-	n := &node{t: t, dir: agenttest.ShortDir(t), log: agenttest.NewLogs(),
-		ip: fmt.Sprintf("127.%d.%d.%d", 64+pid/250%128, pid%250+1, nodes.Add(1))}
+	n := &node{t: t, dir: agenttest.ShortDir(t), log: agenttest.NewLogs(), ip: agenttest.Loopback()}
 	n.set = append([]string{"node.name=n1", "paths.run=" + n.path("run"), "paths.state=" + n.path("state"),
 		"paths.logs=" + n.path("logs"), "resources.dir=" + n.path("resources"), "api.socket.group=",
 		"xds.socket.group=", "dns.listen="}, set...)
@@ -114,15 +105,9 @@ func (n *node) kill(s syscall.Signal) {
 // until polls a condition until it is true.
 func (n *node) until(what string, holds func() bool) {
 	n.t.Helper()
-	tick, late := time.NewTicker(20*time.Millisecond), time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-late:
-			n.t.Fatalf("not within %s: %s", limit, what)
-		}
-	}
+	agenttest.Await(n.t, what, tick.C, holds)
 }
 
 // screen is what a command has printed.

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -74,19 +73,14 @@ type member struct {
 	api   *client.Client
 }
 
-// networks numbers the pools of this process.
-var networks atomic.Uint32
-
 // newPool prepares n agents, each with the addresses of all agents. set applies to all of them.
 func newPool(t testing.TB, n int, set ...string) []*member {
 	t.Helper()
-	pid, number := os.Getpid(), networks.Add(1)
 	var all []*member
 	var join []string
 	for i := range n {
 		m := &member{t: t, dir: agenttest.ShortDir(t), name: fmt.Sprintf("n%d", i), log: agenttest.NewLogs(),
-			// Addresses of the loopback network that no other pool and no other process of this test has.
-			address: fmt.Sprintf("127.%d.%d.%d:7946", 64+(pid/250+int(number)*32)%128, pid%250+1, i+1)}
+			address: agenttest.Loopback() + ":7946"}
 		agenttest.Do(t, os.MkdirAll(filepath.Join(m.dir, "resources"), 0o755))
 		agenttest.WriteSecret(t, filepath.Join(m.dir, "keyring"), strings.Repeat("A", 43)+"=\n")
 		m.api = client.New(m.socket("nearside.sock"), patience)
@@ -190,8 +184,8 @@ func (m *member) await(what string, holds func() bool) {
 	await(m.t, m.name+": "+what, holds)
 }
 
-// patience is the timeout for events that must happen, long enough for a busy machine.
-const patience = time.Minute
+// patience is the timeout for events that must happen.
+const patience = agenttest.Patience
 
 // await polls a condition until it is true.
 func await(t testing.TB, what string, holds func() bool) {
