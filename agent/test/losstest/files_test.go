@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // States of a file.
@@ -50,7 +51,7 @@ const anyContent = "*"
 // agree waits until all nodes have the same versions, and these resources are in force.
 func agree(t testing.TB, content string, nodes ...*node) {
 	t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(agenttest.Patience)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -195,6 +196,9 @@ func reported(t *testing.T, n *node, database, id string, all []string) {
 		"came back from other nodes": !strings.HasPrefix(n.name, "c") && database != newer && id == newer &&
 			(slices.Contains(all, newer) || database == missing && slices.Contains(all, older)),
 	} {
+		if want { // the node may log it after its peers have everything
+			agenttest.Eventually(t, n.name+" logs: "+text, func() bool { return strings.Contains(n.log.String(), text) })
+		}
 		if got := strings.Contains(n.log.String(), text); got != want {
 			t.Errorf("%s has nearside.db %s, node-key %s; %q logged: %t\n%s", n.name, database, id, text, got, n.log)
 		}

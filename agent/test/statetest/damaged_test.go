@@ -77,9 +77,7 @@ func TestDamagedPolicy(t *testing.T) {
 			for name, want := range map[string]string{
 				"web.mesh.": "SERVFAIL", "gone.mesh.": "SERVFAIL", "shop.mesh.": "NOERROR",
 			} {
-				if got := r.lookUp(t, name); got != want {
-					t.Errorf("DNS of %s: %s, want %s", name, got, want)
-				}
+				r.resolves(t, name, want)
 			}
 			select {
 			case m := <-received:
@@ -105,9 +103,7 @@ func TestDamagedPolicy(t *testing.T) {
 			if s, problems := r.status(t); !s.Ready || strings.Contains(problems, "damaged") {
 				t.Errorf("after the %s: ready %v, problems:\n%s", end, s.Ready, problems)
 			}
-			if got := r.lookUp(t, "gone.mesh."); got != "NXDOMAIN" {
-				t.Errorf("DNS of an unknown name: %s", got)
-			}
+			r.resolves(t, "gone.mesh.", "NXDOMAIN")
 		})
 	}
 }

@@ -251,12 +251,16 @@ func (r *running) status(t *testing.T) (*api.Status, string) {
 	return s, strings.Join(out, "\n")
 }
 
-// lookUp returns the code of the answer to a query for an IPv4 address.
-func (r *running) lookUp(t *testing.T, name string) string {
+// resolves waits until the answer to a query for an IPv4 address has a code. The resolver gets
+// changes after the proxies.
+func (r *running) resolves(t *testing.T, name, code string) {
 	t.Helper()
 	var m mdns.Msg
 	m.SetQuestion(name, mdns.TypeA)
-	in, err := mdns.Exchange(&m, r.Addrs().DNS[0])
-	agenttest.Do(t, err)
-	return mdns.RcodeToString[in.Rcode]
+	agenttest.Eventually(t, "the answer for "+name+" is "+code, func() bool {
+		c := mdns.Client{Timeout: agenttest.Patience}
+		in, _, err := c.Exchange(&m, r.Addrs().DNS[0])
+		agenttest.Do(t, err)
+		return mdns.RcodeToString[in.Rcode] == code
+	})
 }
