@@ -148,7 +148,7 @@ func (s *scene) enforce() {
 func (s *scene) agree(what string, holds func(api.Trust) bool) {
 	s.t.Helper()
 	for _, x := range []*honest{s.a, s.b} {
-		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(s.t.Context(), agenttest.Patience)
 		defer cancel()
 		if !await(ctx, func() bool { return holds(x.trustOf(s.t)) }) {
 			s.t.Fatalf("agent %s: %s: %+v\n%s", x.name, what, x.trustOf(s.t), tail(x.Logs.String()))

@@ -48,7 +48,8 @@ func start(t testing.TB, dir, name, seed string, set ...string) *honest {
 	t.Helper()
 	path := filepath.Join(dir, "keyring")
 	agenttest.WriteSecret(t, path, "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n")
-	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + path}, set...)
+	set = append([]string{"node.name=" + name, "gossip.bind=" + agenttest.Loopback() + ":7946",
+		"gossip.keyringFile=" + path}, set...)
 	if seed != "" {
 		set = append(set, "gossip.join="+seed)
 	}
@@ -131,7 +132,7 @@ func newScene(t testing.TB, set ...string) *scene {
 // do not forward changes.
 func (s *scene) has(h *honest, k resource.Key, from string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), agenttest.Patience)
 	defer cancel()
 	if !await(ctx, func() bool {
 		rec, ok := h.Store().Snapshot().Get(k)
@@ -159,7 +160,7 @@ func (h *honest) list() string {
 // awaitRest waits until both agents trust both CAs and their views stay the same.
 func (s *scene) awaitRest() {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), agenttest.Patience)
 	defer cancel()
 	var last string
 	since := time.Now()
@@ -175,9 +176,15 @@ func (s *scene) awaitRest() {
 }
 
 // view describes what both agents have and publish: resources with their sources, and the config of
-// their Envoys.
+// their Envoys, which are computed from the present resources.
 func (s *scene) view() string {
 	s.t.Helper()
+	for _, h := range []*honest{s.a, s.b} {
+		revision := h.Store().Snapshot().Revision()
+		agenttest.Eventually(s.t, "agent "+h.name+" computes configs", func() bool {
+			return h.Last() != nil && h.Last().Revision >= revision
+		})
+	}
 	return s.a.view(s.t) + s.b.view(s.t)
 }
 
