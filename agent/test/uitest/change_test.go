@@ -48,6 +48,8 @@ func TestChange(t *testing.T) {
 		p.Press("Enter")
 		p.Type("ta")
 		p.Until(fmt.Sprintf(complete, "targetRef proxies"))
+		p.Until(`document.querySelector(".faults")?.textContent.includes("ta")`)
+		p.Until(fmt.Sprintf(complete, "targetRef proxies")) // the faults do not close it
 		p.Press("Backspace", "Backspace")
 		p.Type("to:")
 		p.Press("Enter")

@@ -32,12 +32,16 @@ export function editor(label, {value = '', changed, run, readOnly = false} = {})
     replace(numbers, Array.from({length: Math.min(count, 20000)}, (_, i) =>
       h('span', {class: marked.has(i + 1) ? 'fault' : null}, String(i + 1))));
     box.rows = Math.max(14, Math.min(count + 1, 36));
-    scrolled();
+    align();
+  }
+
+  function align() {
+    numbers.scrollTop = box.scrollTop;
+    numbers.style.height = `${box.clientHeight}px`;
   }
 
   function scrolled() {
-    numbers.scrollTop = box.scrollTop;
-    numbers.style.height = `${box.clientHeight}px`;
+    align();
     close();
   }
 
@@ -148,6 +152,7 @@ export function editor(label, {value = '', changed, run, readOnly = false} = {})
       bad = [];
       replace(messages);
       draw();
+      close();
     },
     faults(faults) {
       bad = faults;
