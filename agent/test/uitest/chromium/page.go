@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Page is a tab. Its methods fail the test of the page.
@@ -138,10 +139,7 @@ func (p *Page) Requests() []string {
 // stays.
 func (p *Page) Open(url string) {
 	p.t.Helper()
-	select {
-	case <-p.loaded:
-	default:
-	}
+	p.forgetLoad()
 	var r struct{ ErrorText, LoaderID string }
 	p.b.must(p.t, p.session, "Page.navigate", map[string]any{"url": url}, &r)
 	if r.ErrorText != "" {
@@ -161,8 +159,17 @@ func (p *Page) Before(script string) {
 // Reload loads the page again.
 func (p *Page) Reload() {
 	p.t.Helper()
+	p.forgetLoad()
 	p.do("Page.reload", nil)
 	p.awaitLoad("reload")
+}
+
+// forgetLoad forgets that an earlier document is loaded.
+func (p *Page) forgetLoad() {
+	select {
+	case <-p.loaded:
+	default:
+	}
 }
 
 func (p *Page) awaitLoad(what string) {
@@ -227,7 +234,7 @@ func (p *Page) Until(condition string) {
 		look();
 	})`
 	text := fmt.Sprintf(script, condition, patience.Milliseconds()/2, quote(condition))
-	for range 100 {
+	for began := time.Now(); time.Since(began) < patience; {
 		err := p.TryEval(text, nil)
 		if err == nil {
 			return
