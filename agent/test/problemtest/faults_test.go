@@ -2,6 +2,7 @@ package problemtest
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,9 +92,6 @@ func TestFaults(t *testing.T) {
 	t.Run("alerts", func(t *testing.T) { testAlerts(t, cases) })
 }
 
-// patience is how long a problem may take until all views list it.
-const patience = 10 * time.Second
-
 // everyFault returns all faults. Those of pools are the last ones.
 func everyFault() []fault {
 	return slices.Concat(fileFaults, stateFaults, settingFaults, meshFaults, logFaults, dnsFaults, apiFaults, nodeFaults)
@@ -123,14 +121,27 @@ func provoke(t *testing.T, f *fault) alertCase {
 	if f.after != nil {
 		f.after(w)
 	}
-	list := w.listed(f, sum(before, f.metric))
+	w.listed(f, sum(before, f.metric))
+	var list []api.Problem
+	var after map[string]float64
+	agenttest.Eventually(t, "the metrics count the same problems as the status", func() bool {
+		s, err := w.Api().Status(t.Context())
+		agenttest.Do(t, err)
+		list, after = s.Problems, samples(t, w.Running)
+		return maps.Equal(problemsIn(after), countsOf(list)) && (f.check == "" || slices.ContainsFunc(list, f.is))
+	})
 	c := alertCase{name: f.name, fires: map[string]bool{}}
-	c.series = seriesOf(t, before, samples(t, w.Running), f.repeats, w.now())
+	c.series = seriesOf(t, before, after, f.repeats, w.now())
 	c.fires["NearsideProblems"], c.fires["NearsideWarnings"] = has(list, api.SeverityError), has(list, api.SeverityWarning)
 	for _, alert := range strings.Fields(f.alerts) {
 		c.fires[alert] = true
 	}
 	return c
+}
+
+// is reports whether a problem is that of the fault.
+func (f *fault) is(p api.Problem) bool {
+	return p.Check == f.check && p.Severity == f.severity && strings.Contains(p.Reason, f.cause)
 }
 
 // has reports whether a problem of a severity is listed.
@@ -156,31 +167,27 @@ func sum(samples map[string]float64, prefix string) (n float64) {
 	return n
 }
 
-// listed waits until all views list a fault, and returns the list. It runs the first command of the
-// problem. before is the sum of the metric of a fault that no view lists.
-func (w *world) listed(f *fault, before float64) []api.Problem {
+// listed waits until all views list a fault, and runs the first command of its problem. before is
+// the sum of the metric of a fault that no view lists.
+func (w *world) listed(f *fault, before float64) {
 	t := w.t
 	if f.check == "" {
 		agenttest.Eventually(t, f.metric+" grows", func() bool {
 			return f.metric == "" || sum(samples(t, w.Running), f.metric) > before
 		})
-		s, err := w.Api().Status(t.Context())
-		agenttest.Do(t, err)
-		return s.Problems
+		return
 	}
 	var found api.Problem
 	var list []api.Problem
 	var unlike []string
 	for begun := time.Now(); ; <-time.After(20 * time.Millisecond) {
 		list, unlike = differences(t, w.Running)
-		i := slices.IndexFunc(list, func(p api.Problem) bool {
-			return p.Check == f.check && p.Severity == f.severity && strings.Contains(p.Reason, f.cause)
-		})
+		i := slices.IndexFunc(list, f.is)
 		if i >= 0 && len(unlike) == 0 {
 			found = list[i]
 			break
 		}
-		if time.Since(begun) > patience {
+		if time.Since(begun) > agenttest.Patience {
 			for _, p := range list {
 				t.Logf("%s %s %s: %s", p.Severity, p.Check, p.Resource, p.Reason)
 			}
@@ -201,5 +208,4 @@ func (w *world) listed(f *fault, before float64) []api.Problem {
 	})); f.alone && n != 1 {
 		t.Errorf("%d problems are about the disk: %+v", n, list)
 	}
-	return list
 }

@@ -131,7 +131,7 @@ var logFaults = []fault{
 			_, _ = w.Request("GET", "http://nearside/metrics", "")
 			ahead.Store(int64(40 * time.Second))
 		}
-	}, check: api.ClassLogCollector, severity: warn, cause: "has acknowledged no line for 4",
+	}, check: api.ClassLogCollector, severity: warn, cause: "has acknowledged no line for ",
 		alerts: "NearsideLogCollectorStalled"},
 	{name: "old lines in a spool", before: func(w *world) { w.oldSpool(1) }, check: api.ClassLogSpool, severity: warn,
 		cause: "1 line waits for tcp 127.0.0.1:1", alerts: "NearsideLogSpoolOld"},

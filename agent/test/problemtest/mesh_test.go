@@ -151,6 +151,9 @@ var meshFaults = []fault{
 		for range 12 {
 			w.stream("web", "")
 		}
+		agenttest.Eventually(w.t, "all streams are refused", func() bool {
+			return sum(samples(w.t, w.Running), "nearside_xds_streams_refused_total") >= 12
+		})
 	}, check: api.ClassStreamRefused, severity: bad, cause: "want <mesh>.<name", alerts: "NearsideStreamsRefused"},
 	{name: "refused proxy", file: shop, set: []string{`xds.access=[{user: root, nodes: ["default.db"]}]`},
 		after: func(w *world) { w.stream("default.web", "") }, check: api.ClassStreamRefused, severity: bad,

@@ -115,17 +115,23 @@ func differences(t *testing.T, r *agenttest.Running) (list []api.Problem, unlike
 	report(!maps.Equal(got, want), "readyz?verbose counts %v, want %v", got, want)
 	report(fmt.Sprint(h.Problems) != fmt.Sprint(status.CountProblems(s.Problems)), "readyz?verbose has other commands")
 
-	got = counts{}
-	for name, value := range samples(t, r) {
-		if m := problemSeries.FindStringSubmatch(name); m != nil && value > 0 {
-			got[[2]string{m[1], m[2]}] += int(value)
-		}
-	}
+	got = problemsIn(samples(t, r))
 	report(!maps.Equal(got, want), "nearside_problems is %v, want %v", got, want)
 	return s.Problems, unlike
 }
 
 var problemSeries = regexp.MustCompile(`^nearside_problems\{check="([^"]*)",severity="([^"]*)"\}$`)
+
+// problemsIn returns the counts of nearside_problems.
+func problemsIn(samples map[string]float64) counts {
+	out := counts{}
+	for name, value := range samples {
+		if m := problemSeries.FindStringSubmatch(name); m != nil && value > 0 {
+			out[[2]string{m[1], m[2]}] += int(value)
+		}
+	}
+	return out
+}
 
 // samples returns the samples of /metrics by series.
 func samples(t *testing.T, r *agenttest.Running) map[string]float64 {
