@@ -55,7 +55,7 @@ func TestEnvoy(t *testing.T) {
 		t.FailNow()
 	}
 	want := []string{"web::" + outsideV4 + ":80::", "real::" + realV4 + ":80::", "other::" + other + ":80::"}
-	tick, limit := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute) // Envoy does not report its lookups
+	tick, limit := time.NewTicker(50*time.Millisecond), time.After(patience) // Envoy does not report its lookups
 	defer tick.Stop()
 	for len(want) > 0 {
 		_, clusters := e.Admin("/clusters")

@@ -92,9 +92,16 @@ func TestNames(t *testing.T) {
 		start := time.Now()
 		p.stop(syscall.SIGKILL)
 		for _, c := range open {
-			for lookupWithin(100*time.Millisecond, c, "web.mesh", mdns.TypeA) != "NXDOMAIN" {
-				if elapsed := time.Since(start); elapsed > 3*time.Second {
-					t.Fatalf("after %v the real servers still get no queries", elapsed)
+			for wait, late := 100*time.Millisecond, 0; ; {
+				if time.Since(start) > 3*time.Second {
+					wait, late = patience, late+1 // a busy machine may answer this query late
+				}
+				got := lookupWithin(wait, c, "web.mesh", mdns.TypeA)
+				if got == "NXDOMAIN" {
+					break
+				}
+				if late == 3 { // the first one may get the error of an earlier query
+					t.Fatalf("3 s after the kill, the real servers get no queries: %s", got)
 				}
 			}
 		}

@@ -217,7 +217,7 @@ func TestOriginsOfOneSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(patience))
 		for range want {
 			b := make([]byte, 512)
 			n, from, err := c.ReadFromUDPAddrPort(b)
@@ -288,7 +288,7 @@ func TestPodEndsMidQuery(t *testing.T) {
 	if err := errors.Join(err, m.Unpack(b[:max(n, 0)])); err != nil || m.Rcode != mdns.RcodeServerFailure {
 		t.Errorf("the client gets %v, %v, want SERVFAIL", err, &m)
 	}
-	for late := time.Now().Add(time.Minute); files() > before; <-time.After(10 * time.Millisecond) {
+	for late := time.Now().Add(patience); files() > before; <-time.After(10 * time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatalf("%d files are open, %d before", files(), before)
 		}

@@ -35,7 +35,7 @@ func stub(t testing.TB, n *netNS, servers map[string]string) {
 			if err != nil {
 				continue
 			}
-			_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(patience))
 			if m, _, err := new(mdns.Client).ExchangeWithConn(q, &mdns.Conn{Conn: c}); err == nil {
 				reply = m
 			}

@@ -26,6 +26,9 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
+// patience is the timeout for events that must happen, also on a busy machine.
+const patience = 2 * time.Minute
+
 // netNS is a network namespace with its thread. It ends with the thread and everything that was
 // opened in it.
 type netNS struct {
@@ -251,7 +254,7 @@ func (w *world) start(t testing.TB, in *netNS, cmd *exec.Cmd, env []string) *pro
 // await waits until the agent has logged a text, from a line on. It returns the following line.
 func (p *process) await(text string, from int) int {
 	p.t.Helper()
-	timeout := time.After(2 * time.Minute)
+	timeout := time.After(patience)
 	for {
 		p.mu.Lock()
 		for i := from; i < len(p.log); i++ {
@@ -289,7 +292,7 @@ func (n *netNS) socket(t testing.TB, network, server string) *mdns.Conn {
 	t.Helper()
 	var c net.Conn
 	var err error
-	n.do(func() { c, err = net.DialTimeout(network, server, time.Second) })
+	n.do(func() { c, err = net.DialTimeout(network, server, patience) })
 	if err != nil {
 		t.Fatalf("connect to %s over %s: %v", server, network, err)
 	}
@@ -299,13 +302,13 @@ func (n *netNS) socket(t testing.TB, network, server string) *mdns.Conn {
 
 // lookup sends a query over a connection, and returns the address or the error.
 func lookup(c *mdns.Conn, name string, kind uint16) string {
-	return lookupWithin(2*time.Second, c, name, kind)
+	return lookupWithin(patience, c, name, kind)
 }
 
-func lookupWithin(patience time.Duration, c *mdns.Conn, name string, kind uint16) string {
+func lookupWithin(wait time.Duration, c *mdns.Conn, name string, kind uint16) string {
 	q := new(mdns.Msg)
 	q.SetQuestion(name+".", kind)
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(wait))
 	if err := c.WriteMsg(q); err != nil {
 		return err.Error()
 	}
@@ -381,7 +384,7 @@ func (n *netNS) greeting(t testing.TB, uid int, to string) string {
 	var err error
 	n.do(func() {
 		if _, err = unix.SetfsuidRetUid(uid); err == nil {
-			c, err = net.DialTimeout("tcp", to, 2*time.Second)
+			c, err = net.DialTimeout("tcp", to, patience)
 			_, _ = unix.SetfsuidRetUid(0)
 		}
 	})
@@ -389,7 +392,7 @@ func (n *netNS) greeting(t testing.TB, uid int, to string) string {
 		return err.Error()
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	b, _ := io.ReadAll(c)
 	return string(b)
 }
