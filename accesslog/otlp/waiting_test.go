@@ -49,10 +49,10 @@ func TestOTLPWaits(t *testing.T) {
 	if err := o.SetRoute(route("other")); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, err := call("other", logs(0, 3)); answer <- err }()
-	for len(asked) > 0 {
+	for len(asked) > 0 { // all about the answered call
 		<-asked
 	}
+	go func() { _, err := call("other", logs(0, 3)); answer <- err }()
 	<-asked
 	go stop()
 	if err := <-answer; status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
