@@ -156,9 +156,8 @@ func TestPipeLinesAreHandedOn(t *testing.T) {
 	accesslogtest.Eventually(t, "the half line of a writer that is gone", func() bool {
 		return to.String() == "one\ntwo\nthree\nhalf\n"
 	})
-	s := ps.Stats()[path]
-	if s.In != 4 || s.Written != 4 || s.InFlight != 0 || s.Unterminated != 1 || s.Health != "" ||
-		s.Owner != "web" || s.Writer {
+	s := balanced(t, ps, path, 4)
+	if s.Written != 4 || s.Unterminated != 1 || s.Health != "" || s.Owner != "web" || s.Writer {
 		t.Errorf("stats: %+v", s)
 	}
 	ps.Gone("web")
