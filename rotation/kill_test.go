@@ -65,7 +65,8 @@ func TestKilledUnderLoad(t *testing.T) {
 	if stored < 3000 {
 		t.Fatalf("the writer ended after line %d", stored)
 	}
-	half, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	// It may have been killed between the renaming of the file and the creation of the next.
+	half, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
 	if err == nil {
 		_, err = half.WriteString("half of a li")
 		half.Close()
