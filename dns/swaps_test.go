@@ -80,7 +80,7 @@ func TestSwapsLoseNothing(t *testing.T) {
 		}
 		<-swapped
 	}
-	fatal(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+	fatal(t, c.SetReadDeadline(time.Now().Add(patience)))
 	wg.Wait()
 	lost := 0
 	for _, ok := range answered {

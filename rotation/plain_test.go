@@ -29,7 +29,7 @@ func openPlain(t *testing.T, o rotation.Options) *rotation.Plain {
 // backupsBecome waits until lumberjack's cleanup has left want backups. No event announces it.
 func backupsBecome(t *testing.T, path string, want int) {
 	t.Helper()
-	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
+	deadline, tick := time.After(2*time.Minute), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
 	for len(backups(t, path)) != want {
 		select {
