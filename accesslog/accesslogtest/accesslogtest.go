@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -135,15 +136,19 @@ func Balance(t testing.TB, s accesslog.Stats) {
 	}
 }
 
-// FreeAddress returns a local TCP address without a listener.
+// FreeAddress returns a local TCP address without a listener. Its port is below the ports that
+// systems choose themselves: otherwise, another process could get it before the test uses it.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 16000+rand.IntN(7000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // Collector is an [accesslog.Destination] that records all lines.

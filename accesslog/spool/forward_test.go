@@ -40,12 +40,7 @@ type collector struct {
 
 // newCollector returns a collector that is not listening yet.
 func newCollector(t testing.TB) *collector {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &collector{t: t, addr: l.Addr().String(), more: make(chan struct{}, 1)}
-	l.Close()
+	c := &collector{t: t, addr: accesslogtest.FreeAddress(t), more: make(chan struct{}, 1)}
 	t.Cleanup(c.stop)
 	return c
 }
