@@ -36,6 +36,7 @@ func TestMassStartCutAndHeal(t *testing.T) {
 	if testing.Short() {
 		size = min(size, 20)
 	}
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
@@ -137,6 +138,7 @@ func TestMassStartCutAndHeal(t *testing.T) {
 
 func TestRestartWithNewAddress(t *testing.T) {
 	const size = 20
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
@@ -206,6 +208,7 @@ func TestRestartWithNewAddress(t *testing.T) {
 // another, no node counts as dead for long, and a change reaches all nodes within 2 s.
 func TestLossAndOneWayCut(t *testing.T) {
 	const size = 20
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()

@@ -34,6 +34,7 @@ func stateOf(n running, id engine.NodeID) string {
 
 // TestRestartWithKey restarts a node with the same key at another address.
 func TestRestartWithKey(t *testing.T) {
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s, store := newSimnet(), newMemory()
@@ -78,6 +79,7 @@ func TestLostKey(t *testing.T) {
 		"statement": {[]Former{{Node: keyID(1), Signer: signerOf(1)}}, 0, nil, time.Minute},
 	} {
 		t.Run(what, func(t *testing.T) {
+			oneProcessor(t)
 			synctest.Test(t, func(t *testing.T) {
 				pass := func(d time.Duration) { time.Sleep(d) }
 				s, store := newSimnet(), newMemory()
@@ -131,6 +133,7 @@ func TestLostKey(t *testing.T) {
 // the earlier release.
 func TestFormerID(t *testing.T) {
 	const size = 3
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
@@ -202,6 +205,7 @@ func TestFormerID(t *testing.T) {
 // TestFormerIDInUse checks that a node does not retire an ID that another process uses: its state
 // was copied before the upgrade.
 func TestFormerIDInUse(t *testing.T) {
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
@@ -219,7 +223,7 @@ func TestFormerIDInUse(t *testing.T) {
 		if !owns([]running{a, copied}, "original", simID(1))() || !owns([]running{a, original}, "copy", keyID(9))() {
 			t.Errorf("members %+v", a.Members())
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := original.Leave(ctx, nil); err != nil {
 			t.Error(err)
@@ -232,6 +236,7 @@ func TestFormerIDInUse(t *testing.T) {
 // TestSignedCluster starts many nodes with keys at once, and measures their idle traffic.
 func TestSignedCluster(t *testing.T) {
 	const size = 50
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()

@@ -200,7 +200,7 @@ func TestForgedLeave(t *testing.T) {
 	}
 	waitFor(t, a, "the victim", owns([]running{a}, "victim", keyID(2)))
 	h := join(t, victim.self.Load().member, always(metaAt(victim)), a)
-	if err := h.Leave(time.Second); err != nil {
+	if err := h.Leave(patience); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, victim, "the victim contradicts", func() bool {

@@ -41,6 +41,7 @@ func TestAlone(t *testing.T) {
 // TestRestartWithoutSeeds: a node that restarts with a new address returns at once, although nobody
 // answers at its seed.
 func TestRestartWithoutSeeds(t *testing.T) {
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimnet()
 		store := newMemory()

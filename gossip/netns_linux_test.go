@@ -135,22 +135,31 @@ func newProcesses(t *testing.T, n, mtu int, filter string) (out []*process) {
 		}
 	}
 	for _, p := range out {
-		p.await(20*time.Second, fmt.Sprint(n), "alive")
+		p.await(patience, fmt.Sprint(n), "alive")
 	}
 	return out
 }
 
-// spread writes a value on each node and waits until all others have it.
+// spread writes a value on each node and waits until all others have it. It may take longer than
+// the limit twice, because the machine may be busy.
 func spread(t *testing.T, nodes []*process, limit time.Duration, name string, size int) {
 	t.Helper()
 	for i, p := range nodes {
-		key := fmt.Sprint(name, i)
-		if got := p.ask("put %s %d", key, size); got != "ok" {
-			t.Fatal(got)
-		}
-		for j, o := range nodes {
-			if elapsed := o.await(limit, fmt.Sprint(size), "get %s", key); elapsed > limit/4 {
-				t.Logf("%d bytes of node %d reach node %d after %v", size, i+1, j+1, elapsed.Round(time.Millisecond))
+		for try := 0; ; try++ {
+			key, worst := fmt.Sprint(name, i, "-", try), time.Duration(0)
+			if got := p.ask("put %s %d", key, size); got != "ok" {
+				t.Fatal(got)
+			}
+			for _, o := range nodes {
+				worst = max(worst, o.await(patience, fmt.Sprint(size), "get %s", key))
+			}
+			if worst <= limit {
+				break
+			}
+			t.Logf("%d bytes of node %d are everywhere after %v", size, i+1, worst.Round(time.Millisecond))
+			if try == 2 {
+				t.Errorf("each time, it takes longer than %v", limit)
+				break
 			}
 		}
 	}
@@ -162,15 +171,15 @@ func TestBlockedNetworks(t *testing.T) {
 		t.Parallel()
 		nodes := newProcesses(t, 3, 1500, dropUDP)
 		for _, p := range nodes {
-			p.await(20*time.Second, "true", "lost")
+			p.await(patience, "true", "lost")
 		}
 		spread(t, nodes, 2*time.Second, "tcp", 100)
 		for _, p := range nodes {
 			p.block("")
 		}
 		for _, p := range nodes {
-			p.await(20*time.Second, "false", "lost")
-			p.await(time.Second, "3", "alive")
+			p.await(patience, "false", "lost")
+			p.await(10*time.Second, "3", "alive")
 		}
 		spread(t, nodes, 2*time.Second, "both", 100)
 	})
@@ -198,11 +207,11 @@ func TestBlockedNetworks(t *testing.T) {
 		for _, n := range []int{2, 3} {
 			nodes := newProcesses(t, n, 1500, "")
 			nodes[1].block("chain i { type filter hook input priority 0; meta l4proto udp drop; }")
-			nodes[1].await(30*time.Second, fmt.Sprint(n-1), "lostto")
-			nodes[0].await(30*time.Second, "1", "lostto")
+			nodes[1].await(patience, fmt.Sprint(n-1), "lostto")
+			nodes[0].await(patience, "1", "lostto")
 			spread(t, nodes, 2*time.Second, "one", 100)
 			for _, p := range nodes {
-				p.await(time.Second, fmt.Sprint(n), "alive")
+				p.await(10*time.Second, fmt.Sprint(n), "alive")
 			}
 		}
 	})

@@ -114,6 +114,7 @@ func TestAsk(t *testing.T) {
 		return append([]byte("answer to "), q...)
 	}}, a)
 	waitFor(t, a, "two members", members(a, 2))
+	waitFor(t, b, "two members", members(b, 2)) // it answers only members that it knows
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, q := range []string{"x", strings.Repeat("x", MaxQuestion-10)} {
@@ -180,6 +181,7 @@ func TestStrangers(t *testing.T) {
 	}
 	b := socketNode(t, 5, Options{}, a)
 	waitFor(t, b, "a node with the key joins", members(b, 2))
+	waitFor(t, a, "it knows the new member", func() bool { _, ok := lookUp(a, simID(5)); return ok })
 	for _, n := range []running{a, b} {
 		if got := alive(n); got != 2 {
 			t.Errorf("%d members: %v", got, n.Members())
@@ -342,6 +344,7 @@ func FuzzMeta(f *testing.F) {
 func TestLogIsBounded(t *testing.T) {
 	var out bytes.Buffer
 	w := &logWriter{log: slog.New(slog.NewTextHandler(&out, nil))}
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		for range 1000 {
 			if _, err := w.Write([]byte("2026/11/23 12:00:00 [ERR] memberlist: Decrypt packet failed: no installed keys could " +

@@ -15,9 +15,7 @@ import (
 // TestLostPackets drops all packets while streams work. All members stay alive, notice the loss,
 // spread changes and new members over streams, and return to packets when they pass again.
 func TestLostPackets(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: the runtime of the race detector crashes in timers of this bubble; it runs without it")
-	}
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
@@ -83,6 +81,7 @@ func TestLostPackets(t *testing.T) {
 // other, and packets to the third member.
 func TestPacketsLostOneWay(t *testing.T) {
 	for _, size := range []int{2, 3} {
+		oneProcessor(t)
 		synctest.Test(t, func(t *testing.T) {
 			pass := func(d time.Duration) { time.Sleep(d) }
 			s := newSimnet()
@@ -118,6 +117,7 @@ func TestPacketsLostOneWay(t *testing.T) {
 // TestMembersOfOtherProtocols checks that a member without a common protocol version stays a member
 // whose items are served, and that no messages reach it.
 func TestMembersOfOtherProtocols(t *testing.T) {
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
@@ -184,6 +184,7 @@ func TestMembersOfOtherProtocols(t *testing.T) {
 // others, a probe without packets fails.
 func TestProbeNeedsFeature(t *testing.T) {
 	for _, old := range []bool{false, true} {
+		oneProcessor(t)
 		synctest.Test(t, func(t *testing.T) {
 			pass := func(d time.Duration) { time.Sleep(d) }
 			s := newSimnet()

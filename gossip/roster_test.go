@@ -53,6 +53,7 @@ func fakeMember(n running, m meta, up bool) {
 // TestDeathIsRemembered checks that a dead member keeps its name and the time of its death over a
 // restart of the observer, and that the log names a member that dies, returns, and leaves.
 func TestDeathIsRemembered(t *testing.T) {
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s, store := newSimnet(), newMemory()
@@ -111,6 +112,7 @@ func TestDeathIsRemembered(t *testing.T) {
 // TestRosterForgetsDeadNodes checks which rows survive: rows of earlier builds, of nodes that were
 // alive when this node stopped, and of nodes dead for less than a day.
 func TestRosterForgetsDeadNodes(t *testing.T) {
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s, store := newSimnet(), newMemory()
@@ -158,6 +160,7 @@ func TestRosterForgetsDeadNodes(t *testing.T) {
 // TestFullRoster checks that a new node takes the place of the node that has been dead for the
 // longest time, and that nodes are ignored only if all others are alive.
 func TestFullRoster(t *testing.T) {
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s, store := newSimnet(), newMemory()
@@ -197,6 +200,7 @@ func TestThousandNodesComeAndGo(t *testing.T) {
 	if testing.Short() {
 		size = 200
 	}
+	oneProcessor(t)
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s, store := newSimnet(), newMemory()
