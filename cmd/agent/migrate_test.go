@@ -77,5 +77,5 @@ func TestMigrationGuide(t *testing.T) {
 // lasting replaces values that depend on the time and user of the run.
 func lasting(s string) string {
 	s = regexp.MustCompile(`uid=\d+ \([^)]*\)`).ReplaceAllString(s, "uid=…")
-	return regexp.MustCompile(`(api) +\d+[smhd]\b`).ReplaceAllString(s, "$1 …")
+	return regexp.MustCompile(`(api) +(\d+[smhd])+ +`).ReplaceAllString(s, "$1 … ")
 }
