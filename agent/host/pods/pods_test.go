@@ -21,7 +21,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain allows finalizers to run: the directories of pods stay open when an agent stops, and the
+// garbage collector closes those of TestManyRegistrations, which takes a while.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("runtime.runFinalizers"))
+}
 
 // node is the directory of pods of a node.
 type node struct {
