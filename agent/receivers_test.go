@@ -52,7 +52,6 @@ func TestReceivers(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(dir, "run", "in.sock")); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", st, err)
 	}
-	_, metrics := r.Request("GET", "http://nearside/metrics", "")
 	labels := func(name string) string {
 		i := slices.IndexFunc(r.Receivers(), func(x logs.ReceiverStatus) bool { return x.Name == name })
 		return fmt.Sprintf(`{destination="file %s",kind="receiver",receiver="%s"} `, r.Receivers()[i].File, name)
@@ -60,9 +59,10 @@ func TestReceivers(t *testing.T) {
 	for _, want := range []string{"nearside_log_records_total" + labels("tcp") + "3",
 		"nearside_log_records_total" + labels("local") + "1", "nearside_log_bytes_total" + labels("tcp") + "13",
 		"nearside_log_file_bytes 20", `nearside_log_rotations_total{cause="size"} 0`} {
-		if !strings.Contains(metrics, want+"\n") {
-			t.Errorf("%s is not in /metrics", want)
-		}
+		agenttest.Eventually(t, want+" is in /metrics", func() bool {
+			_, metrics := r.Request("GET", "http://nearside/metrics", "")
+			return strings.Contains(metrics, want+"\n")
+		})
 	}
 	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 ||
 		!strings.Contains(body, "all lines go where they are to go") {
