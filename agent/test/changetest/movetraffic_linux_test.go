@@ -28,7 +28,7 @@ func (m *move) call() {
 		}
 	}
 	for i := range 4 {
-		m.x.repeat(pause, func() {
+		m.x.repeatRequest(pause, func() {
 			for n := range all {
 				if c := all[(i+n)%len(all)]; c.TryRLock() {
 					defer c.RUnlock()

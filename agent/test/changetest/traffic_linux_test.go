@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,10 +23,11 @@ import (
 // pause is the time between two requests of one client.
 const pause = 4 * time.Millisecond
 
-// slow is the longest time that a request may take.
-const slow = 5 * time.Second
+// slow is the longest time that a request may take, also on a machine that stalls for some seconds.
+const slow = 30 * time.Second
 
-// traffic sends requests until stop. Each client uses one connection as long as it lasts.
+// traffic sends requests until stop, which waits for those in progress. Each client uses one
+// connection as long as it lasts.
 type traffic struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -33,11 +35,15 @@ type traffic struct {
 	drain  time.Duration
 
 	mu       sync.Mutex
+	ending   bool // no request begins
+	open     int  // requests in progress
+	closed   *sync.Cond
 	requests map[string]int
 	failures []failure
 	drained  map[string]int // streams that have ended after the drain time
 	changes  []change
-	updates  []time.Time // of listeners by any Envoy: last observation before
+	updates  []update // of listeners by any Envoy
+	ends     []failure
 }
 
 // change is a change of resources under traffic.
@@ -45,6 +51,9 @@ type change struct {
 	at   time.Time
 	what string
 }
+
+// update is an update of listeners: the last observation before, and the first one after.
+type update struct{ before, after time.Time }
 
 // failure is a failed request or a stream that has ended too early.
 type failure struct {
@@ -55,11 +64,18 @@ type failure struct {
 func newTraffic(t testing.TB, drain time.Duration) *traffic {
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &traffic{ctx: ctx, cancel: cancel, drain: drain, requests: map[string]int{}, drained: map[string]int{}}
+	x.closed = sync.NewCond(&x.mu)
 	t.Cleanup(x.stop)
 	return x
 }
 
 func (x *traffic) stop() {
+	x.mu.Lock()
+	x.ending = true
+	for x.open > 0 {
+		x.closed.Wait()
+	}
+	x.mu.Unlock()
 	x.cancel()
 	x.wg.Wait()
 }
@@ -79,8 +95,8 @@ func (x *traffic) before(at time.Time, n int) (out []string) {
 		}
 	}
 	for _, u := range x.updates {
-		if late := at.Sub(u) - x.drain; late > -x.drain/10 && late < x.drain/5 {
-			out = append(out, fmt.Sprintf("an Envoy updated listeners %d ms before", at.Sub(u).Milliseconds()))
+		if late := at.Sub(u.before) - x.drain; late > -x.drain/10 && late < x.drain/5 {
+			out = append(out, fmt.Sprintf("an Envoy updated listeners %d ms before", at.Sub(u.before).Milliseconds()))
 		}
 	}
 	return out
@@ -98,8 +114,7 @@ func (x *traffic) done(kind string, err error) {
 	}
 }
 
-// ended records the end of a stream. It is a failure unless an Envoy has updated a listener the
-// drain time ago.
+// ended records the end of a stream. [traffic.countEnds] decides whether it is a failure.
 func (x *traffic) ended(kind string, began time.Time, err error) {
 	if x.ctx.Err() != nil {
 		return
@@ -107,14 +122,22 @@ func (x *traffic) ended(kind string, began time.Time, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
-	for _, at := range x.updates {
-		if late := now.Sub(at) - x.drain; late >= 0 && late < 2*time.Second {
-			x.drained[kind]++
-			return
+	x.ends = append(x.ends, failure{now, kind, fmt.Sprintf("ended after %d ms: %v", now.Sub(began).Milliseconds(), err)})
+}
+
+// countEnds counts the ended streams. An end is a failure unless an Envoy has updated a listener
+// the drain time ago. After a pause of the machine, the update may be observed after the end.
+func (x *traffic) countEnds() {
+	for _, e := range x.ends {
+		if slices.ContainsFunc(x.updates, func(u update) bool {
+			return !e.at.Before(u.before.Add(x.drain)) && e.at.Before(u.after.Add(x.drain+2*time.Second))
+		}) {
+			x.drained[e.kind]++
+		} else {
+			x.failures = append(x.failures, e)
 		}
 	}
-	x.failures = append(x.failures, failure{now, kind, fmt.Sprintf("ended after %d ms: %v",
-		now.Sub(began).Milliseconds(), err)})
+	x.ends = nil
 }
 
 // await waits until each kind of traffic has passed.
@@ -142,13 +165,33 @@ func (x *traffic) repeat(every time.Duration, f func()) {
 	})
 }
 
+// repeatRequest is repeat for a function that sends one request.
+func (x *traffic) repeatRequest(every time.Duration, send func()) {
+	count := func(n int) bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if n > 0 && x.ending {
+			return false
+		}
+		x.open += n
+		x.closed.Broadcast()
+		return true
+	}
+	x.repeat(every, func() {
+		if count(1) {
+			defer count(-1)
+			send()
+		}
+	})
+}
+
 // http sends GET requests.
 func (x *traffic) http(kind string, port, clients int) {
 	for range clients {
 		transport := &http.Transport{}
 		client := &http.Client{Transport: transport, Timeout: slow}
 		x.wg.Go(func() { <-x.ctx.Done(); transport.CloseIdleConnections() })
-		x.repeat(pause, func() {
+		x.repeatRequest(pause, func() {
 			req, err := http.NewRequestWithContext(x.ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
 			if err != nil {
 				panic(err)
@@ -174,7 +217,7 @@ func (x *traffic) grpc(t testing.TB, port int) {
 		t.Fatal(err)
 	}
 	x.wg.Go(func() { <-x.ctx.Done(); conn.Close() })
-	x.repeat(pause, func() {
+	x.repeatRequest(pause, func() {
 		ctx, cancel := context.WithTimeout(x.ctx, slow)
 		defer cancel()
 		x.done("gRPC", conn.Invoke(ctx, "/test.Test/Call", &emptypb.Empty{}, &emptypb.Empty{}))
@@ -205,7 +248,7 @@ func (x *traffic) finish(kind string, began time.Time, messages int, err error) 
 
 // tcp sends lines, on short and on long connections.
 func (x *traffic) tcp(port int) {
-	x.repeat(pause, func() { x.done("TCP", x.lines(port, "", 1, nil)) })
+	x.repeatRequest(pause, func() { x.done("TCP", x.lines(port, "", 1, nil)) })
 	x.long("TCP stream", port, "")
 }
 
@@ -213,7 +256,7 @@ func (x *traffic) tcp(port int) {
 func (x *traffic) webSockets(port int) {
 	const upgrade = "GET / HTTP/1.1\r\nHost: backend\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-	x.repeat(pause, func() { x.done("WebSocket", x.lines(port, upgrade, 1, nil)) })
+	x.repeatRequest(pause, func() { x.done("WebSocket", x.lines(port, upgrade, 1, nil)) })
 	x.long("WebSocket stream", port, upgrade)
 }
 
@@ -273,6 +316,7 @@ func (x *traffic) report(t testing.TB) {
 	t.Helper()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.countEnds()
 	total := 0
 	for _, n := range x.requests {
 		total += n

@@ -85,7 +85,7 @@ func (x *traffic) observe(p *envoytest.Process) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if now != last && x.ctx.Err() == nil {
-			last, x.updates = now, append(x.updates, before)
+			last, x.updates = now, append(x.updates, update{before, time.Now()})
 		}
 		before = began
 	})
