@@ -39,8 +39,13 @@ func (s *Server) serveListener(ctx context.Context, l net.Listener, at listener)
 		defer late.Stop()
 		wg.Wait()
 	}()
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(closed); _ = l.Close() })
+	defer func() {
+		if !stop() {
+			<-closed // of two concurrent calls of Close, only the first one waits for the descriptor
+		}
+	}()
 	defer l.Close()
 	if c, ok := l.(syscall.Conn); ok {
 		at.foreign = s.owners.foreign(c)

@@ -150,7 +150,7 @@ func Serve(ctx context.Context, dir string, o ServeOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.quit = cancel
-	context.AfterFunc(ctx, func() { l.Close() })
+	tasks.Go(func() { <-ctx.Done(); l.Close() })
 	tasks.Go(func() { s.watch(ctx, d, own.Ino) })
 	tasks.Go(func() { s.standBy(ctx) })
 	if o.Ready != nil {
