@@ -45,11 +45,9 @@ func (n *Node) joinLoop(ctx context.Context) {
 		switch {
 		case alive == 0:
 			n.joinSeeds(some(dead))
-		case len(dead) > 0 && rand.Float64() < float64(len(dead))/float64(alive):
-			if len(dead) > 0 {
-				n.join([]string{dead[rand.IntN(len(dead))]})
-			}
-			if seeds := n.opt.Seeds(); alive > 0 && len(seeds) > 0 && len(dead) > 0 {
+		case rand.Float64() < float64(len(dead))/float64(alive):
+			n.join([]string{dead[rand.IntN(len(dead))]})
+			if seeds := n.opt.Seeds(); len(seeds) > 0 {
 				n.join(seeds[rand.IntN(len(seeds)):][:1])
 			}
 		}

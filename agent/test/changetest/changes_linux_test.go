@@ -110,7 +110,7 @@ func (w *world) subjects() []*subject {
 			policy("MeshAccessLog",
 				"a", from("{backends: [{type: File, file: {path: "+log+", format: {type: Plain, plain: x}}}]}"))},
 		{"", policy("MeshMetric", "m", fmt.Sprintf("{targetRef: {kind: Mesh}, default: {backends: [{type: Prometheus, "+
-			"prometheus: {port: %d, path: /metrics}}]}}", freePort(w.t)))},
+			"prometheus: {port: %d, path: /metrics}}]}}", agenttest.FreePort(w.t)))},
 		{"", policy("MeshTrace", "z", "{targetRef: {kind: Mesh}, default: {sampling: {overall: 10}, "+
 			"backends: [{type: Zipkin, zipkin: {url: 'http://127.0.0.1:9/api/v2/spans'}}]}}")},
 		{"", policy("MeshPassthrough", "p", "{targetRef: {kind: Mesh}, default: {passthroughMode: None}}"),

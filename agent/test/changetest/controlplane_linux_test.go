@@ -49,10 +49,11 @@ func newControlPlane(t testing.TB) *controlPlane {
 	cp.ads, cp.port = newADS(t)
 	for i, name := range []string{"web-1", "web-2", "backend-1", "backend-2"} {
 		service, _, _ := strings.Cut(name, "-")
-		p := &kumaProxy{service: service, name: name, address: fmt.Sprintf("127.0.0.%d", 11+i), inbound: freePort(t),
+		p := &kumaProxy{service: service, name: name, address: fmt.Sprintf("127.0.0.%d", 11+i),
+			inbound:  agenttest.FreePort(t),
 			workload: serveName(t, name)}
 		if service == "web" {
-			p.outbound = freePort(t)
+			p.outbound = agenttest.FreePort(t)
 		}
 		cp.proxies = append(cp.proxies, p)
 	}

@@ -25,14 +25,6 @@ func listen(t testing.TB, address string) (l net.Listener, port int) {
 	return l, l.Addr().(*net.TCPAddr).Port
 }
 
-// freePort returns an unused port.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, port := listen(t, "127.0.0.1")
-	l.Close()
-	return port
-}
-
 // serveHTTP responds "ok" to requests, and repeats the lines of WebSockets.
 func serveHTTP(t testing.TB) (port int) {
 	l, port := listen(t, "127.0.0.1")

@@ -37,12 +37,13 @@ const strict = ", mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	envoytest.Find(t)
-	w := &world{t: t, a: agenttest.RunAgent(t), http: freePort(t), grpc: freePort(t), tcp: freePort(t)}
+	free := func() int { return agenttest.FreePort(t) }
+	w := &world{t: t, a: agenttest.RunAgent(t), http: free(), grpc: free(), tcp: free()}
 	w.workloads = [3]int{serveHTTP(t), serveGRPC(t), serveTCP(t)}
-	w.inbounds = [3]int{freePort(t), freePort(t), freePort(t)}
+	w.inbounds = [3]int{free(), free(), free()}
 	w.web = fmt.Sprintf("---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: "+
 		"[{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, tags: {kuma.io/service: backend}}, "+
-		"{port: %d, tags: {kuma.io/service: calls}}, {port: %d, tags: {kuma.io/service: rows}}]}}\n", freePort(t), w.http,
+		"{port: %d, tags: {kuma.io/service: calls}}, {port: %d, tags: {kuma.io/service: rows}}]}}\n", free(), w.http,
 		w.grpc, w.tcp)
 	agenttest.Apply(t, w.a, theMesh+strict+"\n"+w.web+w.backend(1, "a")+w.backend(2, "a")+
 		"---\n{type: MeshTrafficPermission, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, "+
