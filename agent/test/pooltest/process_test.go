@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,10 +79,15 @@ type member struct {
 func newPool(t testing.TB, n int, set ...string) []*member {
 	t.Helper()
 	var all []*member
-	var join []string
+	var addresses, join []string
+	for range n {
+		addresses = append(addresses, agenttest.Loopback())
+	}
+	// In order: of two nodes with one ID that start in the same second, the greater address yields.
+	slices.SortFunc(addresses, func(a, b string) int { return netip.MustParseAddr(a).Compare(netip.MustParseAddr(b)) })
 	for i := range n {
 		m := &member{t: t, dir: agenttest.ShortDir(t), name: fmt.Sprintf("n%d", i), log: agenttest.NewLogs(),
-			address: agenttest.Loopback() + ":7946"}
+			address: addresses[i] + ":7946"}
 		agenttest.Do(t, os.MkdirAll(filepath.Join(m.dir, "resources"), 0o755))
 		agenttest.WriteSecret(t, filepath.Join(m.dir, "keyring"), strings.Repeat("A", 43)+"=\n")
 		m.api = client.New(m.socket("nearside.sock"), patience)
