@@ -1,6 +1,6 @@
-# Looks names up with the resolver of the system's libc, so many times a second, until its standard input ends. Prints a line each half
-# second, and at the end what came of it. A look-up counts as slow after a second in which this process ran: a machine that stands still
-# delays all look-ups alike.
+# Looks names up with the resolver of the system's libc, so many times a second, until its standard
+# input ends. Prints a line each half second, and the counts at the end. A look-up counts as slow
+# after a second in which this process ran, because a busy machine delays all look-ups.
 import json, socket, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
